@@ -49,6 +49,13 @@ def test_a_number_that_is_written_nowhere_is_rejected(reference_answer: str, com
         ("$5", "costs $5,$"),
         ("5 million", "5 million"),
         ("5000000", "5 Million"),
+        ("1/2", "we get \\dfrac{1}{2} of it"),
+        ("1/2", "one half"),
+        ("1/2", "½ of it"),
+        ("0.75", "three quarters"),
+        ("2.5", "2½"),
+        ("1500", "1{,}500 apples"),
+        ("1500", "one thousand five hundred"),
     ],
 )
 def test_a_number_that_is_written_somehow_is_an_abstention(reference_answer: str, completion: str) -> None:

@@ -6,6 +6,7 @@ question it reads which choice the value is, and to how many digits it may be ro
 """
 
 import re
+from fractions import Fraction
 from itertools import pairwise
 
 from cooper_rl.negatives.choices import names_letter, read_choice
@@ -24,6 +25,8 @@ _NUMBER = re.compile(
     r"|(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:e[-+]?\d{1,3})?(?:\s?/\s?\d{1,40})?"
 )
 _WORD = re.compile(r"[a-z]+")
+_PARTS = frozenset(("half", "third", "thirds", "quarter", "quarters", "fourth", "fourths", "fifth", "fifths"))
+_HUNDREDS = frozenset(("hundred", "thousand", "million", "billion"))
 
 
 def check_mention(question: str, reference_answer: str, completion: str, /) -> Verdict:
@@ -40,7 +43,9 @@ def check_mention(question: str, reference_answer: str, completion: str, /) -> V
     value = abs(reference.value)
     wanted = {value, value * 100, value / 100} if "%" in reference_answer + text else {value}
     wanted |= {value / scale for word, scale in SCALES.items() if word in reference_answer + text}
-    numbers = (number for written in set(_NUMBER.findall(text)) for number in _readings(written))
+    # Also as the answer's own spelling would be read: `1{,}500` and `½` in the chain of thought.
+    found = {*_NUMBER.findall(text), *_NUMBER.findall(normalise_answer(completion).lower())}
+    numbers = (number for written in found for number in _readings(written))
     precision = read_precision(question)
     if any(abs(number.value) in wanted or _is_rounding(reference, number, precision) for number in numbers):
         return "unparsable"
@@ -48,8 +53,17 @@ def check_mention(question: str, reference_answer: str, completion: str, /) -> V
     if choice is not None and any(names_letter(completion, letter) for letter in choice.letters):
         return "unparsable"
     words = _WORD.findall(text)
+    if not _spellings(value).isdisjoint(words):
+        return "unparsable"
     spelled = (*words, *(" ".join(both) for both in pairwise(words)))
     return "unparsable" if any(NUMBER_WORDS.get(word) in wanted for word in spelled) else "incorrect"
+
+
+def _spellings(value: Fraction) -> frozenset[str]:
+    """Words of which one stands in a number of this size that is written out: `one half`, `two hundred`."""
+    if value.denominator > 1:
+        return _PARTS
+    return _HUNDREDS if value >= 100 else frozenset()
 
 
 def _is_rounding(reference: Quantity, number: Quantity, precision: Precision | None) -> bool:

@@ -86,6 +86,20 @@ TAKEN_BACK = [
     (r"\boxed{12}" + "\n\nActually, it is 10.", "unparsable"),
     ("The final answer is 12. But wait, I forgot the tip.", "unparsable"),
     ("The answer is 12. Hmm, no.", "unparsable"),
+    ("#### 12\nWait, that is wrong.", "unparsable"),
+    ("I got #### 12 which is wrong", "unparsable"),
+    ("not #### 12", "unparsable"),
+    ("#### 12\n\nThe next question is longer.", "correct"),
+    (r"\boxed{12}. No, 7.", "unparsable"),
+    (r"\boxed{12}. No. 7 is not among them.", "correct"),
+    (r"\boxed{12}. Scratch that, 7", "unparsable"),
+    (r"\boxed{12}. Correction: 7", "unparsable"),
+    (r"\boxed{12}. Or rather 7", "unparsable"),
+    (r"\boxed{12}. Hold on, it is 7", "unparsable"),
+    (r"\boxed{12}. My mistake, it is 7", "unparsable"),
+    (r"\boxed{12}. I was wrong, it is 7", "unparsable"),
+    (r"\boxed{12 does not work}", "unparsable"),
+    (r"\boxed{12 ppm}", "unparsable"),
     (r"\boxed{10}. Wait, it should be \boxed{12}.", "correct"),
     ("Wait, no. The answer is 12.", "correct"),
     ("The answer is 12. No further work is needed.", "correct"),
@@ -99,9 +113,25 @@ TAKEN_BACK = [
 ]
 
 
+OTHER_THINGS = [
+    ("n", r"\boxed{n!}", "incorrect"),
+    ("n!", r"\boxed{n}", "incorrect"),
+    ("ABC", r"\boxed{ABC'}", "unparsable"),
+    ("Yes", r"\boxed{Yes. Actually no}", "unparsable"),
+    ("Yes", "Final answer: Yes. No.", "unparsable"),
+    ("No", "The answer is: No, I mean Yes", "unparsable"),
+    ("Yes", "The answer is: No, I mean Yes", "unparsable"),
+    ("Yes", "The answer is: Yes, because no even number fits.", "correct"),
+    ("C", "Final answer: C... no, B", "unparsable"),
+    (r"\begin{pmatrix}1&2\\3&4\end{pmatrix}", r"\boxed{\begin{vmatrix}1&2\\3&4\end{vmatrix}}", "unparsable"),
+    (r"\begin{pmatrix}1&2\\3&4\end{pmatrix}", r"\boxed{\begin{bmatrix}1&2\\3&4\end{bmatrix}}", "correct"),
+]
+"""What looks like the reference answer and is another thing."""
+
+
 @pytest.mark.parametrize(
     ("reference_answer", "completion", "verdict"),
-    [*SEVERAL_LINES, *(("12", completion, verdict) for completion, verdict in TAKEN_BACK)],
+    [*SEVERAL_LINES, *OTHER_THINGS, *(("12", completion, verdict) for completion, verdict in TAKEN_BACK)],
 )
 def test_one_of_several_lines_or_an_answer_taken_back_is_none(
     reference_answer: str, completion: str, verdict: str
@@ -125,3 +155,18 @@ CHOICES = "What is 2+2?\n(A) 3\n(B) 4\n(C) 5\n(D) 6"
 )
 def test_a_list_of_all_choices_chooses_none(reference_answer: str, completion: str) -> None:
     assert verify_answer(reference_answer, completion, question=CHOICES).verdict == "unparsable"
+
+
+@pytest.mark.parametrize(
+    ("reference_answer", "completion", "verdict"),
+    [
+        ("B", r"\boxed{(b)}", "correct"),
+        ("B", r"\boxed{b}", "correct"),
+        ("B", r"\boxed{(a)}", "incorrect"),
+    ],
+)
+def test_a_small_letter_names_a_choice_where_the_question_has_some(
+    reference_answer: str, completion: str, verdict: str
+) -> None:
+    question = "Which number is even? (A) 3 (B) 4 (C) 5"
+    assert verify_answer(reference_answer, completion, question=question).verdict == verdict

@@ -262,8 +262,15 @@ def _ratio_value(ratio: re.Match[str]) -> Fraction:
 
 _CHOICE = re.compile(r"\(?([A-Z])\)?(?:[).:]\s?.{0,200})?", re.DOTALL)
 _TRUTH = {"true": True, "yes": True, "correct": True, "false": False, "no": False, "incorrect": False}
-_SAID = re.compile(r"(yes|no)[,.;] (?!but\b|wait\b)")
-"""Begins a sentence that gives reasons."""
+_SAID = re.compile(
+    r"(yes|no)[,.;] (?!(?:but|wait)\b|.*\b(?:actually|i mean|unless|except|only if)\b"
+    r"|(?:.*[.,;] )?(?:yes|no)\W*$)",
+    re.DOTALL,
+)
+"""Begins a sentence that gives reasons, and no other answer."""
+_OTHER_LETTER = re.compile(
+    r"\b(?:no|not|actually|rather|wait|sorry|mean)\b[^A-Za-z]{0,4}[A-J]\b", re.IGNORECASE
+)
 _INFINITE = frozenset(("infinitely many", "infinite", "infinity", r"\infty", "an infinite number"))
 _NOTHING = frozenset(
     (
@@ -284,6 +291,8 @@ def _compare_words(reference: str, answer: str) -> AnswerCheck | None:
     choice = re.fullmatch(r"\(?([A-Z])\)?", left.strip())
     if choice:
         chosen = _CHOICE.fullmatch(right.strip())
+        if chosen and _OTHER_LETTER.search(right):
+            return AnswerCheck("unparsable", f"more than one choice: {shorten(answer)}")
         if chosen:
             verdict: Verdict = "correct" if chosen[1] == choice[1] else "incorrect"
             return AnswerCheck(verdict, f"choice {chosen[1]} against {choice[1]}")
@@ -323,7 +332,8 @@ def _names_subject_or_predicate(sentence: str, answer: str) -> bool:
         return False
     first = re.match(r"([A-Za-z]{2,20})(?=[ ,.;])", sentence)
     if answer.lower() in {"yes", "no"}:
-        return first is not None and first[1].lower() == answer.lower() and sentence[first.end()] in ",.;"
+        said = _SAID.match(sentence.lower())
+        return said is not None and said[1] == answer.lower()
     if NEGATION.search(sentence):
         return False
     is_subject = first is not None and first[1] == answer and answer[0].isupper()
@@ -348,7 +358,9 @@ _NO_NAMES = frozenset(
 
 def plain_words(text: str) -> str | None:
     """The text in lower case when it holds words only, else None."""
-    bare = _without_commands(text).strip(" .!'\"").lower()
+    bare = _without_commands(text).strip(' ."').lower()
+    if len(bare) > 4:  # `n!` and `f'` are no words
+        bare = bare.strip("!' ")
     return " ".join(bare.split()) if _WORDS.fullmatch(bare) else None
 
 

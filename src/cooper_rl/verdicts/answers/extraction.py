@@ -182,7 +182,11 @@ def _hashes(text: str) -> _Candidate | None:
     last = _last_match(_HASHES, text)
     if last is None:
         return None
-    return _Candidate(last.start(), last.end(), FinalAnswer(_first_sentence(last[1]), "####"))
+    sentence = _first_sentence(last[1])
+    end = last.start(1) + len(last[1]) - len(last[1].lstrip()) + len(sentence)
+    if is_box_denied(text, last.start(), end):
+        return _Candidate(last.start(), last.end(), FinalAnswer("", "####"))
+    return _Candidate(last.start(), last.end(), FinalAnswer(sentence, "####"))
 
 
 _FINAL = re.compile(r"final answer\b[^\n:.]{0,60}?(?:\bis\b|:)[*:\s]*", re.IGNORECASE)

@@ -33,6 +33,7 @@ _MARK = re.compile(
 _LETTER = re.compile(
     r"(?:the )?(?:correct )?(?:option|choice|answer)?(?: is)?:? ?\(?([A-J])[).]?", re.IGNORECASE
 )
+_SMALL_LETTER = re.compile(r"\s*(?:\([a-j]\)|[a-j][).]?)\s*")
 _LETTERS = re.compile(r"\(?[A-J]\)?(?:\s?(?:[,;&]|and)\s?(?:and )?\(?[A-J]\)?)+")
 _WITH_CONTENT = re.compile(
     r"(?:[Oo]ption |[Cc]hoice )?(?:\(([A-J])\)[ :.]?\s*(\S.*)|([A-J])[).:]\s+(\S.*))", re.DOTALL
@@ -54,6 +55,8 @@ def resolve_choice(reference: str, answer: str, question: str) -> tuple[str, str
     marked = split_choice(right)
     if marked is not None and _OTHER_CHOICE.search(marked[1]):
         return AnswerCheck("unparsable", f"more than one choice: {shorten(answer)}")
+    if read_letter(left) and _SMALL_LETTER.fullmatch(right) and read_options(question):
+        right = answer = right.upper()  # `(b)` where the question has choices from A on
     ours, theirs = read_letter(left), read_letter(right)
     if ours is not None and theirs is not None:
         return ours, theirs

@@ -73,7 +73,7 @@ QUALIFIER = re.compile(
     r"|\\forall|[,(]\s*[a-z] ?\\in ?\\mathbb)(?:(?!, and|; ).){0,300}",
     re.DOTALL,
 )
-_MATRIX = re.compile(r"\\begin\s?\{([pbBv]?)matrix\}((?:(?!\\begin).)*)\\end\s?\{\1matrix\}", re.DOTALL)
+_MATRIX = re.compile(r"\\begin\s?\{([pbB]?)matrix\}((?:(?!\\begin).)*)\\end\s?\{\1matrix\}", re.DOTALL)
 _SUBSCRIPT = r"(?:_(?:\{ ?\\?\w{1,20} ?\}|\w))?"
 _LETTER = r"(?:[A-Za-z](?![A-Za-z])|\\[A-Za-z]+|[A-Z][a-z]{2,})"
 _NAME = rf"(?:{_LETTER}{_SUBSCRIPT}'?(?: ?\([A-Za-z0-9](?:, ?[A-Za-z0-9])*\))?)"

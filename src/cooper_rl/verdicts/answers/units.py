@@ -185,7 +185,8 @@ _NOT_ANYWHERE = frozenset(
         *("than", "by", "plus", "minus", "above", "below", "except", "unless", "zero", "one", "two", "three"),
         *("four", "five", "six", "seven", "eight", "nine", "ten", *SCALES, *(f"{name}s" for name in SCALES)),
         *("lakh", "lakhs", "crore", "crores", "doubled", "tripled", "halved", "raised", "or", "more", "less"),
-        *("wrong", "incorrect", "twice", "half"),
+        *("wrong", "incorrect", "twice", "half", "not", "does", "fails", "false", "impossible", "invalid"),
+        *("rejected", "mille", "ppm", "ppb", "negative", "kilo", "mega", "giga", "tens"),
     )
 )
 """`5 more than x`, `6 increased by x`: words that no unit holds."""

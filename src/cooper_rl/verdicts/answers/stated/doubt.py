@@ -43,7 +43,10 @@ _TAKEN_BACK = re.compile(
     r"(?:which|but (?:this|that|it)|and (?:this|that)|this|that|it)?\s?"
     r"(?:(?:is|was|were|would be|seems?|cannot be)\s(?:clearly )?(?:wrong|incorrect|not|false|a mistake)"
     r"|(?:is|was)n't (?:right|correct|true|the answer))"
-    r"|[\s$.)\\\]*,\-…—–]{0,12}(?:(?:but|oh),? )?(?:(?:wait|hmm+|oops|actually|sorry)\b|no[,.!] (?!\d))"
+    r"|[\s$.)\\\]*,\-…—–]{0,12}(?:(?:but|oh),? )?(?:(?:wait|hmm+|oops|actually|sorry|scratch that"
+    r"|(?:correction|edit)(?=:)|or rather|hold on|hang on|never ?mind|my (?:mistake|bad)|on second thoughts?"
+    r"|apologies|i (?:was wrong|take (?:that|it) back|made an? (?:mistake|error)))\b"
+    r"|no[,!] |no\. (?!\d)|no\W{0,3}$)"
     r"|[\s$.)\\\]*]{0,6}\((?:wrong|incorrect|false|not correct)\b"
     r"|[\s$)\\\]*]{0,6}(?:\?|,? (?:then|so)?[^.\n]{0,40}\bcontradict)",
     re.IGNORECASE,
