@@ -114,6 +114,16 @@ TAKEN_BACK = [
 
 
 OTHER_THINGS = [
+    ("7", r"The answer is \boxed{12}. (A common mistake is \boxed{7}.)", "unparsable"),
+    ("7", r"\boxed{12}. Had we doubled, we would have got \boxed{7}.", "unparsable"),
+    ("12", r"The number of mistakes is \boxed{12}.", "correct"),
+    ("2", r"So $x=\boxed{1}$ or $x=\boxed{2}$.", "incorrect"),
+    ("x=1 or x=2", r"So $x=\boxed{1}$ or $x=\boxed{2}$.", "correct"),
+    ("1,2", r"$x_1=\boxed{1}$ and $x_2=\boxed{2}$", "correct"),
+    ("90 minutes", r"\boxed{1:30}", "unparsable"),
+    (r"\binom{n}{2}", r"\boxed{{n \choose 2}}", "correct"),
+    (r"\{1,2,3\}", r"\boxed{\{1\}\cup\{2,3\}}", "unparsable"),
+    (r"(-\infty,1)\cup(1,\infty)", r"\boxed{(-\infty,0]\cup(0,1)\cup(1,\infty)}", "unparsable"),
     ("n", r"\boxed{n!}", "incorrect"),
     ("n!", r"\boxed{n}", "incorrect"),
     ("ABC", r"\boxed{ABC'}", "unparsable"),

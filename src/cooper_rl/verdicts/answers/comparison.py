@@ -247,6 +247,8 @@ def _compare_ratios(reference: str, answer: str) -> AnswerCheck | None:
     quantity = parse_quantity(other)
     if ratio is None or quantity is None or _is_no_ratio(ratio):
         return None
+    if quantity.unit:  # `1:30` may be 90 minutes
+        return AnswerCheck("unparsable", f"{answer} against {reference}: a ratio or a time")
     equal = _ratio_value(ratio) == quantity.value
     return AnswerCheck("correct" if equal else "incorrect", f"{answer} against {reference} as a ratio")
 

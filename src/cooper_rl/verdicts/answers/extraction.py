@@ -130,8 +130,10 @@ def _after_thinking(text: str) -> str:
 
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*(?=\{)")
 _CONNECTION = re.compile(r"[\s$]*[,;][\s$]*|.*\b(?:and|or)\b.*", re.DOTALL)
-_NAMED_NEXT = re.compile(r"[\s$]{0,9},[\s$]{0,9}(?:and )?[a-zA-Z][\s$]{0,3}=[\s$]{0,9}")
-"""What stands between the boxes of two unknowns, each with its name."""
+_NAMED_NEXT = re.compile(
+    r"[\s$]{0,9}(?:,|and\b|or\b)[\s$]{0,9}(?:(?:and|or) )?[a-zA-Z](?:_\{?\w{1,3}\}?)?[\s$]{0,3}=[\s$]{0,9}"
+)
+"""What stands between the boxes of two unknowns, or of two values of one, each with its name."""
 _NO_CONNECTION = re.compile(
     r"\.\s|=|\b(?:not|wait|but|so|then|actually|instead|therefore|hence|we)\b", re.IGNORECASE
 )

@@ -39,6 +39,8 @@ def compare_parts(reference: Node, answer: Node, leaf: LeafComparison) -> Answer
         return None
     if "{}" in (reference.brackets, answer.brackets) and _repeats_only(reference.parts, answer.parts):
         return AnswerCheck("unparsable", "a set against a list that names an element twice")
+    if "union" in kinds and len(reference.parts) != len(answer.parts):
+        return AnswerCheck("unparsable", "unions of other parts may be the same set")
     return _compare_lists(reference.parts, answer.parts, leaf)
 
 

@@ -35,7 +35,8 @@ _SUPPOSED = re.compile(
 )
 _NOT_THE_BOX = re.compile(
     r"(?:\b(?:not|never|instead of|rather than)|n't)(?: [a-z]{1,12})?[\s$\\(]{0,4}$"
-    r"|\b(?:wrong(?:ly)?|incorrect(?:ly)?|mistaken(?:ly)?|erroneous(?:ly)?)\b[^.!?:\n]*$",
+    r"|\b(?:wrong(?:ly)?|incorrect(?:ly)?|mistaken?(?:ly)?|erroneous(?:ly)?|had we"
+    r"|would have (?:got|gotten|been|obtained|answered))\b[^.!?:\n]*$",
     re.IGNORECASE,
 )
 _TAKEN_BACK = re.compile(
