@@ -8,7 +8,7 @@ from cooper_rl.checkpoints.run_state import RunState
 from cooper_rl.config.cooper import MonitorConfig
 from cooper_rl.config.load import load
 from cooper_rl.run.alarms import Alarm, ask_monitor, find_drop, rollback_steps
-from cooper_rl.run.conditions import conditions_sha256
+from cooper_rl.run.identity import conditions_sha256
 from cooper_rl.schema.reports import Interval
 from cooper_rl.schema.step_metrics import RolloutMetrics, StepMetrics
 

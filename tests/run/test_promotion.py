@@ -6,7 +6,7 @@ from cooper_rl.config.load import load
 from cooper_rl.errors import ConfigError, DataError
 from cooper_rl.method.intervals import difference_interval
 from cooper_rl.negatives.answer_attacks import ATTACKS
-from cooper_rl.run.conditions import check_conditions, evaluation_conditions
+from cooper_rl.run.identity import check_conditions, evaluation_conditions
 from cooper_rl.run.promotion import Evaluated, check_same_set, decide, title, to_markdown
 from cooper_rl.schema.red_team import RedTeamReport
 from cooper_rl.schema.reports import EvalReport, Interval

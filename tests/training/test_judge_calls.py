@@ -55,8 +55,8 @@ MIXED = [[RIGHT, WRONG, OTHER, WRONG], [WRONG] * 4, [RIGHT, WRONG, WRONG, WRONG]
 @pytest.mark.parametrize(
     ("values", "expected"),
     [
-        ({}, JudgeMetrics(calls=3, pairs=3)),
-        ({"reward__num_audited_rollouts": 2}, JudgeMetrics(calls=5, pairs=3, audits=2)),
+        ({}, JudgeMetrics(calls=2, pairs=2)),
+        ({"reward__num_audited_rollouts": 2}, JudgeMetrics(calls=4, pairs=2, audits=2)),
         ({"reward__kind": "judge"}, JudgeMetrics(calls=8, rewards=8)),
         ({"reward__kind": "judge", "max_refills": 1}, JudgeMetrics(calls=12, rewards=12)),
     ],
@@ -65,7 +65,7 @@ MIXED = [[RIGHT, WRONG, OTHER, WRONG], [WRONG] * 4, [RIGHT, WRONG, WRONG, WRONG]
 def test_calls_are_what_the_judge_was_asked(
     make_policy, make_verify_rm, rule, values: dict, expected: JudgeMetrics
 ) -> None:
-    """Problem a has one right rollout of four, so three may be negatives; b has none, and no pair.
+    """Problem a has two wrong texts, one of them twice, that may be negatives; b has no right one.
 
     As the reward the judge reads all eight, and VerifyRM learns nothing. A refill replaces b, whose rollouts
     are all wrong, by c: four more rewards.

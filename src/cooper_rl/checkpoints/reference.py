@@ -147,7 +147,7 @@ def open_checkpoint(
 
 
 def newest_folder(checkpoint: Path) -> Path:
-    """Where the files of a checkpoint lie that this machine has, by the rule of `open_checkpoint`.
+    """The folder of a checkpoint's files on this machine, by the rule of `open_checkpoint`.
 
     Args:
         checkpoint: What train_cooper wrote, or one of the checkpoints in it.

@@ -13,8 +13,8 @@ from cooper_rl.method.monitor import is_denied
 from cooper_rl.method.shortcuts import pair_shortcut_auroc
 from cooper_rl.progress import Progress
 from cooper_rl.run.alarms import ask_monitor, check_hacked, find_drop, has_fallen_back, rollback_steps
-from cooper_rl.run.conditions import conditions_sha256
 from cooper_rl.run.evaluator import Evaluator
+from cooper_rl.run.identity import conditions_sha256
 from cooper_rl.run.recorder import NOTHING, Books
 from cooper_rl.run.stopping import StopRequest
 from cooper_rl.schema.data import DrawnStep, Problem

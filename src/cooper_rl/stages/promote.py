@@ -33,7 +33,7 @@ from cooper_rl.method.intervals import clustered_interval
 from cooper_rl.method.questions import draw_evaluated, fingerprint
 from cooper_rl.records.files import atomic_path, read_records, read_report, write_records, write_report
 from cooper_rl.report.changes import outcomes
-from cooper_rl.run.conditions import check_conditions, evaluation_conditions
+from cooper_rl.run.identity import check_conditions, evaluation_conditions
 from cooper_rl.run.promotion import Evaluated, check_same_set, decide, title, to_markdown
 from cooper_rl.schema.data import EvaluatedCompletion, Problem, VerifyExample
 from cooper_rl.schema.paths import Input, OutputFile

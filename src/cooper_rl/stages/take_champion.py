@@ -29,7 +29,7 @@ from cooper_rl.records.files import atomic_path, read_records, read_report, writ
 from cooper_rl.records.model_set import MANIFEST
 from cooper_rl.records.written import check_own, check_replaceable, copy_written, remove_written
 from cooper_rl.report.numbers import percent
-from cooper_rl.run.conditions import check_conditions, evaluation_conditions
+from cooper_rl.run.identity import check_conditions, evaluation_conditions
 from cooper_rl.schema.data import Problem, VerifyExample
 from cooper_rl.schema.paths import Input, OutputFile, OutputFolder
 from cooper_rl.schema.reports import ModelSet

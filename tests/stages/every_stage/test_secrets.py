@@ -24,8 +24,7 @@ from cooper_rl.errors import ConfigError, CooperError
 from cooper_rl.experiment.run import claim_folder
 from cooper_rl.machine.command import COMMAND
 from cooper_rl.records.files import read_records, write_records
-from cooper_rl.run.conditions import evaluation_conditions
-from cooper_rl.run.identity import fit_identity, run_identity
+from cooper_rl.run.identity import evaluation_conditions, fit_identity, run_identity
 from cooper_rl.schema.data import Completion, Problem
 from cooper_rl.stages import summarise_run
 from pipelines.__main__ import main as pipelines_main

@@ -19,7 +19,7 @@ from cooper_rl.errors import DataError, StorageError
 from cooper_rl.method.questions import fingerprint
 from cooper_rl.records.files import write_records, write_report
 from cooper_rl.records.model_set import MANIFEST
-from cooper_rl.run.conditions import evaluation_conditions
+from cooper_rl.run.identity import evaluation_conditions
 from cooper_rl.schema.reports import ModelSet
 from cooper_rl.schema.runs import KnownProblem
 from cooper_rl.stages import take_champion
