@@ -30,6 +30,13 @@ SMALL = [
 ]
 
 
+EXPERIMENT = [
+    *(each for each in SMALL if not each.startswith("cooper.steps=")),
+    "experiment.steps=2",
+    "experiment.evaluate_every=1",
+]
+"""The same for `cooper-rl experiment`, which has a length of its own."""
+
 ATTACK = [
     "red_team.max_queries=40",
     "red_team.max_gradient_queries=10",

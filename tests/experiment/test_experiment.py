@@ -15,15 +15,14 @@ from cooper_rl.comparison.page import findings
 from cooper_rl.comparison.summary import ExperimentReport
 from cooper_rl.records.files import read_report
 from cooper_rl.report.live import live_page
-from tests.small_run import SMALL
+from tests.small_run import EXPERIMENT
 from tests.stages.test_report import assert_nothing_but_our_script
 
 pytestmark = pytest.mark.slow
-OVERRIDES = [*SMALL, "experiment.steps=2", "experiment.evaluate_every=1"]
 
 
 def run(output: Path, *more: str) -> int:
-    overrides = [part for override in OVERRIDES for part in ("--set", override)]
+    overrides = [part for override in EXPERIMENT for part in ("--set", override)]
     return main(["experiment", "--preset", "laptop", *overrides, "--output", str(output), *more])
 
 
@@ -150,7 +149,7 @@ def test_a_preset_without_a_judge_of_meaning_is_refused(
 def test_a_signal_ends_the_workers_too(output: Path, tmp_path: Path, number: signal.Signals) -> None:
     copied = tmp_path / "output"
     shutil.copytree(output / "start", copied / "start")
-    overrides = [part for override in [*OVERRIDES, "experiment.steps=10000"] for part in ("--set", override)]
+    overrides = [part for override in [*EXPERIMENT, "experiment.steps=10000"] for part in ("--set", override)]
     command = [sys.executable, "-m", "cooper_rl", "experiment", "--preset", "laptop", *overrides]
     process = subprocess.Popen([*command, "--seeds", "7", "--output", copied], start_new_session=True)
     logs = [copied / arm / "seed-7" / "log.txt" for arm in ("rule", "frozen")]

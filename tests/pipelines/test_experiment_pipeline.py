@@ -21,7 +21,7 @@ from pipelines.local.run import run_local
 from pipelines.profile import Profile, load_profile
 from tests.pipelines.test_label_shards import find_loops
 from tests.pipelines.test_rules import broken_cluster_rules, broken_rules, read
-from tests.small_run import SMALL
+from tests.small_run import EXPERIMENT, SMALL
 
 TWO_ARMS = {"arms": ("rule", "cooper"), "seeds": (3, 5)}
 PATHS = ("checkpoints", "reports", "completions")
@@ -121,9 +121,10 @@ def test_the_pipelines_runs_are_those_of_the_command(tmp_path: Path) -> None:
     ) == 0  # fmt: skip
     (found,) = piped.glob("experiment-*/compare-arms/report")
     report = read_report(found, ExperimentReport)
-    short = [*SMALL, "experiment.steps=2", "experiment.evaluate_every=1"]
     commanded = tmp_path / "commanded"
-    run_experiment("laptop", short, arms=profile.arms, seeds=profile.seeds, output=commanded, num_workers=1)
+    run_experiment(
+        "laptop", EXPERIMENT, arms=profile.arms, seeds=profile.seeds, output=commanded, num_workers=1
+    )
     expected = read_report(commanded / "report.json", ExperimentReport)
     assert report.arms == expected.arms
     own = {"seconds", "start", "end"}
