@@ -134,6 +134,7 @@ def test_the_checkpoints_of_the_frozen_arm_are_found_too(tmp_path: Path) -> None
     (place / "LATEST").write_text("step-000004\n")
     text, result = summarise(tmp_path, *store(tmp_path))
     assert result.checkpoints == {"monday-frozen/from-000001": "step-000004"}
+    assert f"Checkpoints below `{tmp_path / 'store'}`:" in text
     assert "also `run_key=monday`" in text
 
 

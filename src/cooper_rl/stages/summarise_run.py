@@ -7,7 +7,7 @@ have written, and a store that cannot be reached is a sentence in the summary. `
 import json
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -135,7 +135,7 @@ _POINTER = re.compile(rf"from-[0-9]{{6,}}/{LATEST}")
 def find_checkpoints(config: Config) -> dict[str, str]:
     """Iteration's folder -> its newest checkpoint, in order; empty where there is no store.
 
-    The folder of an experiment's run begins with the name of that run's place.
+    The folder of an arm, or of an experiment's run, begins with the name of its place.
 
     Raises:
         ConfigError: there is a store, but no run_key.
@@ -175,24 +175,28 @@ def to_markdown(
         lines += ["", sentence]
     if result.checkpoints:
         assert config is not None
-        place = config.storage.uri if config.experiment.runs else config.storage.run_uri()
-        lines += [
-            "",
-            f"Checkpoints below `{redact(place or '')}`:",
-            "",
-            "| iteration | newest |",
-            "|---|---|",
-        ]
-        # Whoever may write to the store may write anything there, and the dashboard shows markup.
-        lines += [
-            f"| {folder} | {name if NAME.fullmatch(name) else 'LATEST names no checkpoint'} |"
-            for folder, name in result.checkpoints.items()
-        ]
+        lines += _tables(config.storage, result.checkpoints)
     if not result.has_succeeded:
         lines += ["", _how_to_go_on(config, has_checkpoints=bool(result.checkpoints or trouble))]
     if config is not None:
         lines += ["", "Settings that name this run:", "", "```json", _settings(config), "```"]
     return "\n".join([*lines, ""])
+
+
+def _tables(storage: StorageConfig, checkpoints: Mapping[str, str]) -> list[str]:
+    """The run's own checkpoints; those of its arms, whose places lie beside its own."""
+    lines: list[str] = []
+    for place, is_arm in ((storage.run_uri(), False), (storage.uri, True)):
+        # Whoever may write to the store may write anything there, and the dashboard shows markup.
+        rows = [
+            f"| {folder} | {name if NAME.fullmatch(name) else 'LATEST names no checkpoint'} |"
+            for folder, name in checkpoints.items()
+            if ("/" in folder) == is_arm
+        ]
+        if rows:
+            lines += ["", f"Checkpoints below `{redact(place or '')}`:", ""]
+            lines += ["| iteration | newest |", "|---|---|", *rows]
+    return lines
 
 
 def _why(ending: RunEnding, result: RunEndReport) -> list[str]:
