@@ -92,11 +92,9 @@ def _reward_section(config: CooperConfig | Mapping[str, Any] | None, *, has_held
     Raises:
         ConfigError: an unknown, unused or contradictory key.
     """
-    if isinstance(config, CooperConfig):
-        is_default = has_held_out and "gate" not in config.model_fields_set
-        found = config.model_copy(update={"gate": GateConfig()}) if is_default else config
-    else:
-        found = _validated(config or {}, has_held_out)
+    found = config if isinstance(config, CooperConfig) else _validated(config or {})
+    if has_held_out and "gate" not in found.model_fields_set:
+        found = found.model_copy(update={"gate": GateConfig()})
     if found.gate is not None and not has_held_out:
         raise ConfigError("config: gate needs labelled examples: give held_out=..., or set gate to None")
     if found.monitor is not None and found.monitor.action == "rollback":
@@ -117,7 +115,7 @@ def _reward_section(config: CooperConfig | Mapping[str, Any] | None, *, has_held
     return found
 
 
-def _validated(values: Mapping[str, Any], has_held_out: bool) -> CooperConfig:
+def _validated(values: Mapping[str, Any]) -> CooperConfig:
     unread = sorted(set(values) - set(KEYS))
     if unread:
         raise ConfigError(
@@ -129,8 +127,6 @@ def _validated(values: Mapping[str, Any], has_held_out: bool) -> CooperConfig:
     if "assistant" not in pairs and "negatives" not in pairs:
         pairs["negatives"] = {"assistant": 0, "rollout": 1, "perturb": 1}
     merged["pairs"] = pairs
-    if has_held_out:
-        merged.setdefault("gate", {})
     try:
         return CooperConfig.model_validate(merged)
     except ValidationError as error:

@@ -206,7 +206,9 @@ class RewardRun:
     def _without_held_out(self, scored: ScoredRows) -> tuple[list[CompletionGroup], Scores]:
         """The groups that VerifyRM may learn from: the gate asks about the other ones."""
         is_free = [question_key(group.problem.question) not in self._held_out for group in scored.groups]
-        if not all(is_free) and not self._has_told_held_out:
+        if all(is_free):
+            return scored.groups, scored.scores
+        if not self._has_told_held_out:
             self._has_told_held_out = True
             logger.warning(
                 "step %d: %d of %d groups have a question of held_out, e.g. %r: they are rewarded, and "

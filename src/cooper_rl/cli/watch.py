@@ -42,10 +42,9 @@ def _run(options: argparse.Namespace) -> str:
 
 def _write(folder: Path, path: Path) -> str:
     from cooper_rl.records.files import atomic_path
-    from cooper_rl.report.live import live_page
+    from cooper_rl.report.live import check_folder, live_page
 
-    if not folder.is_dir():
-        raise DataError(f"{folder}: no such folder; give the --output of a run or of an experiment")
+    check_folder(folder)
     page = live_page(folder)
     if page is None:
         raise DataError(

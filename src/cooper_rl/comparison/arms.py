@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from cooper_rl.config.load import changed
+from cooper_rl.config.load import changed, key_of
 from cooper_rl.config.root import Config
 from cooper_rl.errors import ConfigError
 from cooper_rl.run.chain import FROZEN
@@ -97,13 +97,13 @@ def check_free(overrides: Sequence[str], arms: Sequence[str], *, taken: Mapping[
     Raises:
         ConfigError: names the setting and what to set instead.
     """
+    setters = {key_of(each): arm for arm in reversed(arms) for each in arm_overrides(arm)}
     for override in overrides:
-        key = override.partition("=")[0].strip()
+        key = key_of(override)
         if key in taken:
             raise ConfigError(f"{override}: {by} takes {taken[key]} instead; set that")
-        for arm in arms:
-            if key in {each.partition("=")[0] for each in arm_overrides(arm)}:
-                raise ConfigError(f"{override}: the arm {arm!r} sets {key}; leave out one of the two")
+        if key in setters:
+            raise ConfigError(f"{override}: the arm {setters[key]!r} sets {key}; leave out one of the two")
 
 
 def check_arms(config: Config) -> None:

@@ -187,6 +187,11 @@ def _is_entry(parts: Sequence[str], root: type[BaseModel]) -> bool:
     return False
 
 
+def key_of(override: str) -> str:
+    """The dotted key that an override names."""
+    return override.partition("=")[0].strip()
+
+
 def parse_value(text: str) -> Any:
     """A value as an override writes it: TOML, or else the text itself."""
     try:

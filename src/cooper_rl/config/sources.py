@@ -23,11 +23,11 @@ def find_sources(config: Config, preset: str, overrides: Sequence[str]) -> Itera
     given = {key.strip(): parse_value(text) for key, _, text in (each.partition("=") for each in overrides)}
     for key, value in _leaves(config.model_dump(mode="json")):
         parts = key.split(".")
-        places = [length for length in range(1, len(parts) + 1) if ".".join(parts[:length]) in given]
-        if places:
+        heads = {".".join(parts[:length]): parts[length:] for length in range(1, len(parts) + 1)}
+        is_held = [_holds(given[head], rest) for head, rest in heads.items() if head in given]
+        if is_held:
             # A table takes the place of the preset's: what it does not hold has its default.
-            is_held = any(_holds(given[".".join(parts[:length])], parts[length:]) for length in places)
-            yield Sourced(key, value, "--set" if is_held else "default")
+            yield Sourced(key, value, "--set" if any(is_held) else "default")
             continue
         named = (name for name, values in layers if _holds(values, parts))
         found = next(named, None)

@@ -43,11 +43,16 @@ def check_mention(question: str, reference_answer: str, completion: str, /) -> V
     value = abs(reference.value)
     wanted = {value, value * 100, value / 100} if "%" in reference_answer + text else {value}
     wanted |= {value / scale for word, scale in SCALES.items() if word in reference_answer + text}
-    # Also as the answer's own spelling would be read: `1{,}500` and `½` in the chain of thought.
-    found = {*_NUMBER.findall(text), *_NUMBER.findall(normalise_answer(completion).lower())}
-    numbers = (number for written in found for number in _readings(written))
     precision = read_precision(question)
-    if any(abs(number.value) in wanted or _is_rounding(reference, number, precision) for number in numbers):
+
+    def is_written(text: str) -> bool:
+        numbers = (number for written in set(_NUMBER.findall(text)) for number in _readings(written))
+        return any(
+            abs(number.value) in wanted or _is_rounding(reference, number, precision) for number in numbers
+        )
+
+    # Also as the answer's own spelling would be read: `1{,}500` and `½` in the chain of thought.
+    if is_written(text) or is_written(normalise_answer(completion).lower()):
         return "unparsable"
     choice = read_choice(question, reference_answer)
     if choice is not None and any(names_letter(completion, letter) for letter in choice.letters):

@@ -166,10 +166,15 @@ def read_label(columns: Mapping[str, Any]) -> int | None:
     name = next((name for name in LABEL_COLUMNS if name in columns), None)
     if name is None or columns[name] in (None, ""):
         return None
-    label = LABELS.get(str(columns[name]).strip().lower())
+    label = as_label(columns[name])
     if label is None:
         raise DataError(f"field {name!r} is {_show(columns[name])}; write 1 for correct and 0 for incorrect")
     return label
+
+
+def as_label(value: Any) -> int | None:
+    """1 or 0 for a value that says one of them, in a table as a text; None for any other."""
+    return LABELS.get(str(value).strip().lower())
 
 
 def last_boxed(text: str) -> str | None:

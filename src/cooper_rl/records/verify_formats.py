@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from cooper_rl.errors import DataError
 from cooper_rl.records.files import RawRow
-from cooper_rl.records.layouts import LABEL_COLUMNS, LABELS, read_label, translate_attempt
+from cooper_rl.records.layouts import LABEL_COLUMNS, as_label, read_label, translate_attempt
 from cooper_rl.records.rejected import UsableRows, read_usable
 from cooper_rl.schema.data import VerifyExample
 
@@ -37,7 +37,7 @@ def _translate(row: RawRow) -> RawRow:
     if "gold_correct" not in value:
         return row._replace(value=_translate_other(value, f"{row.file}:{row.row}"))
     missing = [name for name in VERIFY_BENCH_FIELDS if name not in value]
-    label = LABELS.get(str(value["gold_correct"]).strip().lower())  # a table holds texts alone
+    label = as_label(value["gold_correct"])
     if missing or label is None:
         found = f"lacks {', '.join(missing)}" if missing else f"gold_correct is {value['gold_correct']!r}"
         raise DataError(

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cooper_rl.checkpoints.logs import LOGS, ROLLOUTS
-from cooper_rl.errors import CooperError
+from cooper_rl.errors import ConfigError, CooperError
 from cooper_rl.records.files import read_records
 from cooper_rl.records.live import SUFFIX, LiveRun, files_named, find_live
 from cooper_rl.report.figure import COLORS, Figure
@@ -41,6 +41,16 @@ class Evaluations(NamedTuple):
     name: str
     points: list[EvalReport]
     rows: list[HeadlineRow]
+
+
+def check_folder(folder: Path) -> None:
+    """Refuse a folder that is not there, which would be waited for in vain.
+
+    Raises:
+        ConfigError: names it.
+    """
+    if not folder.is_dir():
+        raise ConfigError(f"{folder}: no such folder; give the --output of a run or of an experiment")
 
 
 def live_page(folder: Path, *, refresh_seconds: int | None = None) -> str | None:

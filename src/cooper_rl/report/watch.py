@@ -11,7 +11,7 @@ from threading import Lock
 
 from cooper_rl.errors import ConfigError
 from cooper_rl.records.live import SUFFIX, files_named
-from cooper_rl.report.live import live_page
+from cooper_rl.report.live import check_folder, live_page
 from cooper_rl.report.page import render
 
 HOST = "127.0.0.1"
@@ -32,8 +32,7 @@ class Watcher(ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(self, folder: Path, *, port: int) -> None:
-        if not folder.is_dir():
-            raise ConfigError(f"{folder}: no such folder; give the --output of a run or of an experiment")
+        check_folder(folder)
         self.folder = folder
         self._lock = Lock()
         self._made_of: object = None

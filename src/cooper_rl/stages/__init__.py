@@ -21,6 +21,7 @@ from importlib import import_module, resources
 from pathlib import Path
 from typing import NamedTuple, Protocol, cast
 
+from cooper_rl.config.load import key_of
 from cooper_rl.config.models import VerifyRMConfig
 from cooper_rl.config.root import Config
 from cooper_rl.errors import ConfigError
@@ -32,6 +33,15 @@ from cooper_rl.schema.stages import Output, OutputName, StageName
 OF_EVALUATION = "max_canary_problems"
 """The key of the section `verify_rm` that is no setting of the training."""
 
+_CONDITIONS = (
+    "evaluation",
+    "engine.kind",
+    "engine.dtype",
+    "instruction",
+    "prompt_template",
+    "problems.domain",
+)
+"""What `run/identity.py` compares of a champion's evaluation, beside the rule verifier's policy."""
 STAGES: dict[StageName, tuple[str, ...]] = {
     "check_settings": (
         "storage",
@@ -112,13 +122,8 @@ STAGES: dict[StageName, tuple[str, ...]] = {
         "registry.uri",
         "registry.min_new_problems",
         "storage",
-        "evaluation",
-        "engine.kind",
-        "engine.dtype",
-        "instruction",
-        "prompt_template",
+        *_CONDITIONS,
         "labeling.rule.policy",
-        "problems.domain",
     ),
     "promote": (
         "registry.uri",
@@ -127,13 +132,8 @@ STAGES: dict[StageName, tuple[str, ...]] = {
         "registry.mlflow",
         "registry.mlflow_model",
         "storage",
-        "evaluation",
-        "engine.kind",
-        "engine.dtype",
-        "instruction",
-        "prompt_template",
+        *_CONDITIONS,
         "labeling.rule",
-        "problems.domain",
     ),
     "summarise_run": ("storage", "launch", "experiment.runs"),
 }
@@ -202,7 +202,7 @@ def check_overrides(stage: StageName, overrides: Sequence[str]) -> None:
     if stage in READ_WHOLE:
         return
     for override in overrides:
-        key = override.partition("=")[0].strip()
+        key = key_of(override)
         if _reads(stage, key):
             continue
         sections = dict.fromkeys(known.partition(".")[0] for known in STAGES[stage])

@@ -293,9 +293,9 @@ def _compare_words(reference: str, answer: str) -> AnswerCheck | None:
     choice = re.fullmatch(r"\(?([A-Z])\)?", left.strip())
     if choice:
         chosen = _CHOICE.fullmatch(right.strip())
-        if chosen and _OTHER_LETTER.search(right):
-            return AnswerCheck("unparsable", f"more than one choice: {shorten(answer)}")
         if chosen:
+            if _OTHER_LETTER.search(right):
+                return AnswerCheck("unparsable", f"more than one choice: {shorten(answer)}")
             verdict: Verdict = "correct" if chosen[1] == choice[1] else "incorrect"
             return AnswerCheck(verdict, f"choice {chosen[1]} against {choice[1]}")
     left, right = left.strip().lower(), right.strip().lower()
@@ -332,12 +332,12 @@ def _names_subject_or_predicate(sentence: str, answer: str) -> bool:
     sentence, answer = sentence.strip(" .$"), _ARTICLE.sub("", answer.strip(" .$"), count=1)
     if not _ONE_WORD.fullmatch(answer) or len(sentence.split()) < 3:
         return False
-    first = re.match(r"([A-Za-z]{2,20})(?=[ ,.;])", sentence)
     if answer.lower() in {"yes", "no"}:
         said = _SAID.match(sentence.lower())
         return said is not None and said[1] == answer.lower()
     if NEGATION.search(sentence):
         return False
+    first = re.match(r"([A-Za-z]{2,20})(?=[ ,.;])", sentence)
     is_subject = first is not None and first[1] == answer and answer[0].isupper()
     others = re.findall(r"(?<!^)\b[A-Z][a-z]+", sentence)
     if is_subject and answer.lower() not in _NO_NAMES:

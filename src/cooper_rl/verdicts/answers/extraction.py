@@ -185,7 +185,7 @@ def _hashes(text: str) -> _Candidate | None:
     if last is None:
         return None
     sentence = _first_sentence(last[1])
-    end = last.start(1) + len(last[1]) - len(last[1].lstrip()) + len(sentence)
+    end = last.start(1) + _end_of(sentence, last[1])
     if is_box_denied(text, last.start(), end):
         return _Candidate(last.start(), last.end(), FinalAnswer("", "####"))
     return _Candidate(last.start(), last.end(), FinalAnswer(sentence, "####"))
@@ -212,7 +212,7 @@ def _phrase(text: str, pattern: re.Pattern[str]) -> _Candidate | None:
         return _Candidate(last.start(), last.end(), FinalAnswer("", last[0].strip(" *:\n")))
     rest = text[last.end() :]
     sentence = _first_sentence(rest)
-    end = last.end() + len(rest) - len(rest.lstrip()) + len(sentence)
+    end = last.end() + _end_of(sentence, rest)
     marker = last[0].strip(" *:\n") or "answer"
     if is_supposed(text, last.start(), end):
         return _Candidate(last.start(), end, FinalAnswer("", marker))
@@ -240,6 +240,11 @@ def _first_sentence(text: str) -> str:
         return text[: closing + 2] if closing >= 0 else text
     end = _SENTENCE_END.search(text)
     return text[: end.start()] if end else text
+
+
+def _end_of(sentence: str, text: str) -> int:
+    """The place in a text at which its first sentence ends."""
+    return len(text) - len(text.lstrip()) + len(sentence)
 
 
 def _last_match(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:

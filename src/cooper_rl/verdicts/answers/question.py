@@ -55,9 +55,10 @@ def resolve_choice(reference: str, answer: str, question: str) -> tuple[str, str
     marked = split_choice(right)
     if marked is not None and _OTHER_CHOICE.search(marked[1]):
         return AnswerCheck("unparsable", f"more than one choice: {shorten(answer)}")
-    if read_letter(left) and _SMALL_LETTER.fullmatch(right) and read_options(question):
+    ours = read_letter(left)
+    if ours is not None and _SMALL_LETTER.fullmatch(right) and read_options(question):
         right = answer = right.upper()  # `(b)` where the question has choices from A on
-    ours, theirs = read_letter(left), read_letter(right)
+    theirs = read_letter(right)
     if ours is not None and theirs is not None:
         return ours, theirs
     if ours is None and theirs is None:
