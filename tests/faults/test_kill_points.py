@@ -22,11 +22,12 @@ NAMED = [
     ("upload", 1), ("upload", 9), ("upload", 20), ("after upload", 30),
     ("flush", 2), ("flush", 14), ("flush", 31),
     ("manifest", 1), ("manifest", 2), ("after manifest", 3),
-    # Writes of one process: two of the probe, the marker, then claim, manifest and LATEST of each checkpoint.
-    ("conditional_write", 1), ("after conditional_write", 3), ("conditional_write", 4),
-    ("after conditional_write", 4), ("conditional_write", 5), ("after conditional_write", 7),
-    ("after conditional_write", 8), ("conditional_write", 11), ("after conditional_write", 11),
-    ("after conditional_write", 12),
+    # Writes of one process: three of the probe, of which two are refused, the marker, then claim, manifest
+    # and LATEST of each checkpoint.
+    ("conditional_write", 1), ("after conditional_write", 1), ("conditional_write", 3),
+    ("after conditional_write", 4), ("conditional_write", 5), ("after conditional_write", 5),
+    ("conditional_write", 6), ("after conditional_write", 8), ("after conditional_write", 9),
+    ("conditional_write", 12), ("after conditional_write", 12), ("after conditional_write", 13),
     ("tidy", 2), ("after tidy", 3), ("delete", 2), ("after delete", 3),
     ("report", 1), ("after report", 1),
 ]  # fmt: skip
