@@ -2,6 +2,8 @@
 
 import pytest
 
+from cooper_rl.verdicts.answers.parts import compare_parts
+from cooper_rl.verdicts.answers.structure import parse_structure
 from cooper_rl.verdicts.answers.verify import verify_answer
 
 NAMES = [
@@ -409,3 +411,46 @@ HIDDEN = [
 def test_a_difference_out_of_sight_is_no_equality(reference_answer: str, answer: str, verdict: str) -> None:
     """Found by changing a digit of every reference answer of OlympiadBench."""
     assert verify_answer(reference_answer, rf"\boxed{{{answer}}}").verdict == verdict
+
+
+SEARCHED = [
+    ("x=1, y=2", "x=1 or y=2", "unparsable"),
+    ("x=1 or x=2", "x=1, x=2", "correct"),
+    ("3A2", "2A3", "unparsable"),
+    ("CO2", "C2O", "unparsable"),
+    ("H2O", r"\text{H}_2\text{O}", "correct"),
+    ("0,5", "-0,5", "unparsable"),
+    ("0,5", "0,05", "unparsable"),
+    ("3,5", "5,3", "correct"),
+    ("f^{-1}(x)", "1/f(x)", "unparsable"),
+    ("x^{-1}", "1/x", "correct"),
+    ("Paul", "Paul came last", "unparsable"),
+    ("Paul", "Paul wins the game", "correct"),
+    ("1, 3, 5, ...", "1, 3, 5", "unparsable"),
+    ("1, 3, 5", r"1, 3, 5, \ldots", "unparsable"),
+    (r"1, 3, 5, \dots", "1, 3, 5, ...", "correct"),
+    (r"\frac13", r"33.\overline{3}\%", "correct"),
+    (r"33.(3)\%", r"\frac13", "correct"),
+    (r"\frac13", r"3.\overline{3}\%", "incorrect"),
+]
+
+
+@pytest.mark.parametrize(("reference_answer", "answer", "verdict"), SEARCHED)
+def test_what_a_search_over_answers_found_stays_mended(
+    reference_answer: str, answer: str, verdict: str
+) -> None:
+    assert verify_answer(reference_answer, rf"\boxed{{{answer}}}").verdict == verdict
+
+
+def test_sets_of_sets_are_compared_in_bounded_time() -> None:
+    """Each inner set may meet each, and each of their elements each of theirs."""
+    left, right = (
+        r"\{"
+        + ", ".join(r"\{" + ", ".join(f"{name}{i}{j}" for j in range(11)) + r"\}" for i in range(11))
+        + r"\}"
+        for name in "ab"
+    )
+    assert (
+        compare_parts(parse_structure(left), parse_structure(right), lambda *_: pytest.fail("compared"))
+        is None
+    )

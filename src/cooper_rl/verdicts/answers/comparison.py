@@ -335,7 +335,7 @@ def _names_subject_or_predicate(sentence: str, answer: str) -> bool:
     if answer.lower() in {"yes", "no"}:
         said = _SAID.match(sentence.lower())
         return said is not None and said[1] == answer.lower()
-    if NEGATION.search(sentence):
+    if NEGATION.search(sentence) or _OTHER_END.search(sentence):
         return False
     first = re.match(r"([A-Za-z]{2,20})(?=[ ,.;])", sentence)
     is_subject = first is not None and first[1] == answer and answer[0].isupper()
@@ -349,6 +349,8 @@ def _names_subject_or_predicate(sentence: str, answer: str) -> bool:
 _ARTICLE = re.compile(r"\b(?:the|an?) (?=[a-z]{2})")
 _ONE_WORD = re.compile(r"[A-Za-z]{2,20}")
 NEGATION = re.compile(r"\b(?:not|never|neither|nor|cannot|or|either|unless)\b|n't\b", re.IGNORECASE)
+_OTHER_END = re.compile(r"\b(?:last|los(?:t|es?|er|ing)|least|fewest|worst|second|third|fail(?:s|ed)?)\b")
+"""`Paul came last` names Paul, but not as the one that was asked for."""
 _NO_NAMES = frozenset(
     (
         *("the", "it", "if", "for", "there", "this", "that", "more", "less", "each", "any", "all", "both"),

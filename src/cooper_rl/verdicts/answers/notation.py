@@ -78,6 +78,15 @@ def find_clash(reference: str, answer: str) -> str | None:
     labels = [{name: float(number) for name, number in _LABELLED.findall(text)} for text in pair]
     if any(labels[0][name] != labels[1][name] for name in labels[0].keys() & labels[1].keys()):
         return "another value stands at the same name"
+    is_joined = [_OR.search(text) is not None for text in pair]
+    if is_joined[0] != is_joined[1] and any(len(set(_ASSIGNED.findall(text))) > 1 for text in pair):
+        return "values of several names, which `or` joins on one side"
+    if any(map(_CODE.fullmatch, pair)) and len({_CODE_LAYOUT.sub("", text) for text in pair}) == 2:
+        return "a code or a formula, which is no product"
+    if all(map(_TWO_NUMBERS.fullmatch, pair)) and any(map(_NO_ENTRY.search, pair)):
+        return "a comma may be a decimal one"
+    if sum(_INVERSE.search(text) is not None for text in pair) == 1:
+        return "an inverse function is only on one side"
     prefixes = [_PREFIX.findall(text) for text in pair]
     if all(prefixes) and prefixes[0] != prefixes[1]:
         return "a thousandth and a million have letters that differ in case only"
@@ -100,6 +109,15 @@ _OPERATOR = re.compile(r"[-+*/^|!]|\d|\\(?:[dt]?frac|sqrt|cdot|times)")
 
 _LABELLED = re.compile(r"([A-Z][A-Za-z]{2,20}(?: \d+)?): ?(-?\d{1,15}(?:\.\d{1,15})?)(?![\d/^])")
 """`Alice: 5, Bob: 3`, whose numbers are compared in any order elsewhere."""
+_OR = re.compile(r"\bor\b|\\(?:lor|vee)(?![a-z])")
+_ASSIGNED = re.compile(r"(?<![A-Za-z\\])([A-Za-z](?:_\{?\w{1,3}\}?)?) ?=")
+_CODE = re.compile(r"[A-Za-z\d]*[A-Z]\d[A-Za-z\d]*")
+"""`3A2`, `CO2`: nobody writes a product with a number after its letter."""
+_CODE_LAYOUT = re.compile(r"\\(?:text|mathrm|rm)(?![a-z])|[\s_{}\\]")
+_TWO_NUMBERS = re.compile(r"-?\d{1,15},\d{1,15}")
+_NO_ENTRY = re.compile(r"^-0,|,0\d")
+"""`-0,5` and `0,05`, whose parts nobody writes as the numbers of a list."""
+_INVERSE = re.compile(r"(?<![A-Za-z\\])[fghFGH] ?\^ ?\{? ?- ?1 ?\}?")
 _PREFIX = re.compile(r"\d\s?([mM])(?:W|Pa|Hz|A|V|J|F|N|eV)(?![A-Za-z])")
 
 

@@ -38,7 +38,7 @@ _NUMBER = re.compile(
 _REPEATING = re.compile(
     r"(?P<sign>-?)(?P<whole>\d{1,50})\.(?P<fixed>\d{0,50})"
     r"(?:\\overline\s*\{(?P<r1>\d{1,50})\}|\\overline\s*(?P<r2>\d)|\\bar\s*\{(?P<r3>\d{1,50})\}|\\bar\s*(?P<r4>\d)"
-    r"|\\dot\s*\{(?P<r5>\d)\}|\((?P<r6>\d{1,50})\))"
+    r"|\\dot\s*\{(?P<r5>\d)\}|\((?P<r6>\d{1,50})\)) ?(?P<percent>%?)"
 )
 
 
@@ -140,4 +140,4 @@ def _repeating(match: re.Match[str]) -> Quantity:
     scale = 10 ** len(fixed)
     value = Fraction(int(match["whole"] + fixed), scale)
     value += Fraction(int(repeated), (10 ** len(repeated) - 1) * scale)
-    return Quantity(-value if match["sign"] else value, "", None, None, "")
+    return Quantity(-value if match["sign"] else value, match["percent"], None, None, "")

@@ -19,6 +19,8 @@ LeafComparison = Callable[[str, str], AnswerCheck | None]
 
 MAX_PAIRS = 144
 """Pairs of parts compared by `LeafComparison`; longer lists must be all numbers."""
+MAX_LEAF_PAIRS = 2500
+"""Pairs of leaves of two lists that hold lists or tuples, each of which may meet each."""
 
 
 def compare_parts(reference: Node, answer: Node, leaf: LeafComparison) -> AnswerCheck | None:
@@ -242,7 +244,10 @@ def _compare_unordered(
     if left is not None and right is not None:
         verdict = "correct" if left == right else "incorrect"
         return AnswerCheck(verdict, f"{len(answer)} numbers compared in any order")
-    if len(reference) * len(answer) > MAX_PAIRS:
+    if (
+        len(reference) * len(answer) > MAX_PAIRS
+        or _num_leaves(reference) * _num_leaves(answer) > MAX_LEAF_PAIRS
+    ):
         return None
     free = list(answer)
     unclear: AnswerCheck | None = None
@@ -262,6 +267,10 @@ def _compare_unordered(
     if is_unclear:
         return unclear
     return AnswerCheck("incorrect", f"{num_unmatched} of {len(reference)} parts are not in the answer")
+
+
+def _num_leaves(nodes: Sequence[Node]) -> int:
+    return sum(_num_leaves(node.parts) if node.parts else 1 for node in nodes)
 
 
 def _values(nodes: Sequence[Node]) -> Counter[Fraction] | None:

@@ -60,6 +60,7 @@ _LATEX_SYNONYMS = (
     (re.compile(r"(?<!\\)\\[\s,]"), " "),
     (re.compile(r"\.(?=[\])])|\\(?=\")"), ""),
     (re.compile(r"\\%"), "%"),
+    (re.compile(r",\s?(?:\.{3}|\\[lc]?dots(?![a-z]))(?=[\s.$)\]}]{0,20}$)"), r", \\dots "),
     (re.compile(r"\\\$"), "$"),
 )  # fmt: skip
 _DIGIT_GROUPS = re.compile(r"(?<![\d.])(\d{1,3})((?: \d{3})+)(?![\d])")
