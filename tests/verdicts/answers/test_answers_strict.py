@@ -426,6 +426,7 @@ SEARCHED = [
     ("x^{-1}", "1/x", "correct"),
     ("Paul", "Paul came last", "unparsable"),
     ("Paul", "Paul wins the game", "correct"),
+    ("Paul will receive the last token.", "Paul", "correct"),
     ("1, 3, 5, ...", "1, 3, 5", "unparsable"),
     ("1, 3, 5", r"1, 3, 5, \ldots", "unparsable"),
     (r"1, 3, 5, \dots", "1, 3, 5, ...", "correct"),
