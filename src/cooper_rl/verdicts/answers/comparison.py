@@ -349,7 +349,9 @@ def _names_subject_or_predicate(sentence: str, answer: str) -> bool:
 _ARTICLE = re.compile(r"\b(?:the|an?) (?=[a-z]{2})")
 _ONE_WORD = re.compile(r"[A-Za-z]{2,20}")
 NEGATION = re.compile(r"\b(?:not|never|neither|nor|cannot|or|either|unless)\b|n't\b", re.IGNORECASE)
-_OTHER_END = re.compile(r"\b(?:los(?:t|es?|er|ing)|least|fewest|worst|fail(?:s|ed)?)\b|\b(?:last|second|third)$")
+_OTHER_END = re.compile(
+    r"\b(?:los(?:t|es?|er|ing)|least|fewest|worst|fail(?:s|ed)?)\b|\b(?:last|second|third)$"
+)
 """`Paul came last` names Paul, but not as the one that was asked for."""
 _NO_NAMES = frozenset(
     (
