@@ -1,5 +1,7 @@
 """Rows as GSM8K, MATH, SVAMP and others publish them become questions and reference answers."""
 
+from decimal import Decimal
+
 import pytest
 
 from cooper_rl.errors import DataError
@@ -102,7 +104,10 @@ def test_an_answer_of_nothing_but_typesetting_is_empty():
 
 @pytest.mark.parametrize(
     ("answer", "expected"),
-    [(145.0, "145"), (0.25, "0.25"), (7, "7"), (["2"], "2"), ([3.0], "3"), (" 12 ", "12"), (-0.0, "0")],
+    [
+        *((145.0, "145"), (0.25, "0.25"), (7, "7"), (["2"], "2"), ([3.0], "3"), (" 12 ", "12"), (-0.0, "0")),
+        *((1e-7, "0.0000001"), (1e20, "100000000000000000000"), (1e300, "1E+300"), (Decimal("1.50"), "1.5")),
+    ],
 )
 def test_answers_may_be_numbers_or_lists_of_one(answer, expected):
     assert _answer({"prompt": "How many?", "gold": answer, "difficulty": 3}) == expected
@@ -141,6 +146,7 @@ def test_a_damaged_first_row_does_not_decide_the_layout():
         ({"question": "q", "answer": []}, "field 'answer' has 0 answers, not one"),
         ({"question": "q", "answer": ["1", "2"]}, "field 'answer' has 2 answers, not one"),
         ({"question": "q", "answer": float("nan")}, "field 'answer' is nan, not a finite number"),
+        ({"question": "q", "answer": 12345678901234567890.5}, "whose last digits a float does not keep"),
         ({"question": "q", "answer": " "}, "field 'answer' is empty"),
     ],
 )

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cooper_rl.records.batches import in_batches
-from cooper_rl.records.files import read_records, write_records
+from cooper_rl.records.files import read_records, read_rows, write_records
 from cooper_rl.schema.data import Label
 
 LABEL = Label(
@@ -59,3 +59,16 @@ def test_a_file_of_one_huge_row_group_is_read_in_little_memory(tmp_path: Path) -
     num_rows, peak_kib = map(int, done.stdout.split())
     assert num_rows == 40_000
     assert peak_kib < 160_000
+
+
+def test_numbers_of_32_bits_are_those_that_were_written(tmp_path: Path) -> None:
+    """As a number of 64 bits, .1 of 32 bits is .10000000149011612."""
+    kind = pa.struct({"x": pa.list_(pa.float16()), "y": pa.string()})
+    rows = {
+        "answer": pa.array([0.1, None, 3.3], pa.float32()),
+        "inner": pa.array([{"x": [0.1, None], "y": "a"}, None, {"x": None, "y": "b"}], kind),
+    }
+    pq.write_table(pa.table(rows), tmp_path / "rows.parquet")
+    found = [row.value for row in read_rows(tmp_path / "rows.parquet")]
+    assert [row["answer"] for row in found] == [0.1, None, 3.3]
+    assert [row["inner"] for row in found] == [{"x": [0.1, None], "y": "a"}, None, {"x": None, "y": "b"}]

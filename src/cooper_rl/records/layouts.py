@@ -15,9 +15,9 @@ only column is an object (MathOdyssey) is that object. A question or completion 
 is the last message of user or assistant.
 """
 
-import math
 import re
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from typing import Any, Literal, NamedTuple
 
 from cooper_rl.domains.base import FindReferenceFault
@@ -46,6 +46,10 @@ _TYPESETTING = re.compile(r"(?:\s|\\\\|\\noindent|\\end\{problem\})+\Z")
 """What MathOdyssey's texts end in: the LaTeX between two problems of its source."""
 MAX_TYPESETTING = 200
 """Characters searched for it: a run of spaces within a text would take the square of its length."""
+EXACT_INTEGERS = 2**53
+"""Floats keep every integer below it."""
+MAX_ZEROS = 30
+"""Of a number that is written without an exponent."""
 _THOUSANDS = re.compile(r"-?\d{1,3}(,\d{3})+(\.\d+)?")
 
 Form = Literal["final", "gsm8k", "boxed"]
@@ -73,7 +77,7 @@ def find_layout(
 ) -> Layout | None:
     """The layout of a file that begins with these rows, or None when none of them fits one."""
     for row in rows:
-        columns = _lower(row) if isinstance(row, Mapping) else {}
+        columns = read_columns(row) if isinstance(row, Mapping) else {}
         questions = _question_columns(columns, question_column)
         answers = (answer_column.lower(),) if answer_column is not None else ANSWER_COLUMNS
         answer = next((name for name in answers if name in columns), None)
@@ -97,7 +101,7 @@ def translate(row: Any, layout: Layout, find_fault: FindReferenceFault | None = 
     """
     if not isinstance(row, Mapping):
         raise DataError(f"the row is a {type(row).__name__}, not an object with columns")
-    columns = _lower(row)
+    columns = read_columns(row)
     parts = [_text(columns, name) for name in layout.question_columns]
     if layout.answer_column not in columns:
         raise DataError(f"field {layout.answer_column!r} is missing")
@@ -145,7 +149,7 @@ def translate_attempt(row: Any, find_fault: FindReferenceFault | None = None) ->
             f"not a row with a problem, which has {describe_columns()}; rename the columns of this file"
         )
     problem = translate(row, layout, find_fault)
-    columns = _lower(row)
+    columns = read_columns(row)
     name = next((name for name in COMPLETION_COLUMNS if name in columns), None)
     if name is None:
         raise DataError(f"no completion; give it a column named {' or '.join(COMPLETION_COLUMNS)}")
@@ -163,8 +167,8 @@ def read_label(columns: Mapping[str, Any]) -> int | None:
     Raises:
         DataError: it is neither 0 nor 1.
     """
-    name = next((name for name in LABEL_COLUMNS if name in columns), None)
-    if name is None or columns[name] in (None, ""):
+    name = next((name for name in LABEL_COLUMNS if columns.get(name) not in (None, "")), None)
+    if name is None:
         return None
     label = as_label(columns[name])
     if label is None:
@@ -206,7 +210,8 @@ def describe_columns() -> str:
     )
 
 
-def _lower(row: Mapping[str, Any]) -> dict[str, Any]:
+def read_columns(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row's values by column in lower case; those of an object in it as `outer.inner` too."""
     only = next(iter(row.values())) if len(row) == 1 else None
     if isinstance(only, Mapping):
         row = only
@@ -228,7 +233,7 @@ def _question_columns(columns: Mapping[str, Any], chosen: str | None) -> tuple[s
 
 
 def _form(rows: Sequence[Any], answer_column: str) -> Form:
-    answers = [_lower(row).get(answer_column) for row in rows if isinstance(row, Mapping)]
+    answers = [read_columns(row).get(answer_column) for row in rows if isinstance(row, Mapping)]
     texts = [answer for answer in answers if isinstance(answer, str)]
     return "gsm8k" if 2 * sum("####" in text for text in texts) > len(texts) else "final"
 
@@ -255,16 +260,29 @@ def _answer_text(value: Any, *, field: str) -> str:
         if len(value) != 1:
             raise DataError(f"field {field!r} has {len(value)} answers, not one")
         return _answer_text(value[0], field=field)
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
+    if isinstance(value, bool) or not isinstance(value, str | int | float | Decimal):
         raise DataError(f"field {field!r} is {_show(value)}, not text or a number")
-    if isinstance(value, float):
-        if not math.isfinite(value):
-            raise DataError(f"field {field!r} is {value}, not a finite number")
-        return str(int(value)) if value.is_integer() else repr(value)
+    if isinstance(value, float | Decimal):
+        return _number_text(value, field=field)
     text = _strip(str(value))
     if not text:
         raise DataError(f"field {field!r} is empty")
     return text
+
+
+def _number_text(value: float | Decimal, *, field: str) -> str:
+    """The digits of a number without an exponent: .0000001 where Python writes 1e-07."""
+    number = value if isinstance(value, Decimal) else Decimal(repr(value))
+    if not number.is_finite():
+        raise DataError(f"field {field!r} is {value}, not a finite number")
+    if not number:
+        return "0"
+    digits = number.normalize()
+    if isinstance(value, float) and abs(value) >= EXACT_INTEGERS and len(digits.as_tuple().digits) > 15:
+        raise DataError(
+            f"field {field!r} is {value!r}, whose last digits a float does not keep; write it as text"
+        )
+    return format(digits, "f") if abs(digits.adjusted()) <= MAX_ZEROS else str(digits)
 
 
 def _strip(text: str) -> str:

@@ -1,7 +1,7 @@
 """Parquet files, read and written a few rows at a time, whatever the size of their row groups."""
 
 import json
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -37,14 +37,43 @@ def read_parquet(path: Path, *, is_limited: bool) -> Iterator[Any]:
         with pq.ParquetFile(path, buffer_size=READ_BUFFER_BYTES, pre_buffer=False) as file:
             if is_limited:
                 _check_size(path, num_rows=file.metadata.num_rows)
+            narrow = _narrow(pa.struct(list(file.schema_arrow)))
             # In batches, since a few bytes of the file may unfold into any number in memory.
             for batch in file.iter_batches(batch_size=READ_ROWS, use_threads=False):
                 num_bytes += batch.nbytes
                 if is_limited:
                     _check_size(path, num_bytes=num_bytes)
-                yield from batch.to_pylist()
+                yield from batch.to_pylist() if narrow is None else map(narrow, batch.to_pylist())
     except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
         raise DataError(f"{path}: not a readable Parquet file ({error}); write it again") from error
+
+
+def _narrow(kind: Any) -> Callable[[Any], Any] | None:
+    """What makes of the numbers of 32 or 16 bits in a value of a type the numbers that were written.
+
+    As a number of 64 bits, .1 of 32 bits is .10000000149011612. None: the type holds no such number.
+    """
+    import numpy
+    import pyarrow as pa
+
+    if pa.types.is_float32(kind) or pa.types.is_float16(kind):
+        number = numpy.float32 if pa.types.is_float32(kind) else numpy.float16
+        return lambda value: None if value is None else float(str(number(value)))
+    if pa.types.is_struct(kind):
+        fields = {field.name: change for field in kind if (change := _narrow(field.type)) is not None}
+        return _narrow_fields(fields) if fields else None
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        change = _narrow(kind.value_type)
+        return None if change is None else _narrow_items(change)
+    return None
+
+
+def _narrow_fields(changes: dict[str, Callable[[Any], Any]]) -> Callable[[Any], Any]:
+    return lambda row: row and row | {name: change(row[name]) for name, change in changes.items()}
+
+
+def _narrow_items(change: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda items: items and [change(item) for item in items]
 
 
 def _check_size(path: Path, *, num_rows: int = 0, num_bytes: int = 0) -> None:
