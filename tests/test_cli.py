@@ -174,6 +174,21 @@ def test_an_output_that_may_be_left_out_is_not_asked_for(
     assert "--report and --rejected are both" in capsys.readouterr().err
 
 
+def test_a_file_in_the_place_of_one_that_a_stage_writes_unasked_is_refused_before_the_work(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As is one that was set aside, mended in place and given back with the same --report."""
+    names = {each: tmp_path / each for each in ("labels", "train", "validation", "test", "report")}
+    for own, beside in (("report.rejected.jsonl", "--report"), ("labels.journal", "--labels")):
+        (tmp_path / own).write_text("precious")
+        paths = names | {"problems": tmp_path / own, "completions": tmp_path / "completions.jsonl"}
+        arguments = [text for name, path in paths.items() for text in (f"--{name}", str(path))]
+        assert main(["label-completions", "--preset", "laptop", *arguments]) == 2
+        shown = capsys.readouterr().err
+        assert f"{own}: the stage writes a file of this name beside {beside}; choose another path" in shown
+        assert (tmp_path / own).read_text() == "precious"
+
+
 def test_an_output_in_the_place_of_another_file_is_refused_before_the_work(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

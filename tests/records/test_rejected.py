@@ -57,3 +57,13 @@ def test_rows_set_aside_go_where_a_pipeline_wants_them_also_when_there_are_none(
     assert set_aside(tmp_path / "report", [], rejected=tmp_path / "mine") == tmp_path / "mine"
     assert (tmp_path / "mine").read_bytes() == b""
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+def test_another_file_of_that_name_is_kept(tmp_path: Path) -> None:
+    """Nobody asked for this name, and somebody may have mended the rows in place."""
+    path = tmp_path / "report.rejected.jsonl"
+    path.write_text(ROW + "\n")
+    for rows in ([], [RejectedRow(file="f", row=1, reason="reason 1", content="")]):
+        with pytest.raises(DataError, match="holds other rows than those that a stage set aside; move it"):
+            set_aside(tmp_path / "report", rows)
+    assert path.read_text() == ROW + "\n"

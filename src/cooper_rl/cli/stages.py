@@ -18,10 +18,11 @@ from cooper_rl.cli.settings import describe_sections
 from cooper_rl.config.load import load
 from cooper_rl.errors import DataError
 from cooper_rl.machine.drafts import settle_drafts
-from cooper_rl.records.files import check_output
+from cooper_rl.records.files import check_output, is_same_file
 from cooper_rl.records.standard_input import NAME as STANDARD_INPUT
 from cooper_rl.records.standard_input import standard_input
 from cooper_rl.records.written import remove_written
+from cooper_rl.schema.paths import OutputFile
 from cooper_rl.schema.reports import Report
 from cooper_rl.stages import STAGES, Parameter, check_overrides, import_run, read_signature
 
@@ -117,6 +118,21 @@ def _piped(
         yield {**paths, **dict.fromkeys(names, stack.enter_context(standard_input()))} if names else paths
 
 
+def _check_beside(parameters: Sequence[Parameter], given: Mapping[str, Path]) -> None:
+    """Nobody named the files that a stage writes beside its outputs: no other path may be one of them."""
+    for parameter in parameters:
+        if not (isinstance(parameter.kind, OutputFile) and parameter.kind.beside and parameter.name in given):
+            continue
+        path = given[parameter.name]
+        second = path.with_name(path.name + parameter.kind.beside)
+        for name, other in given.items():
+            if name != "rejected" and is_same_file(second, other):
+                raise DataError(
+                    f"--{name.replace('_', '-')} {other}: the stage writes a file of this name beside "
+                    f"--{parameter.name.replace('_', '-')}; choose another path for one of them"
+                )
+
+
 def _check_outputs(parameters: Sequence[Parameter], paths: Mapping[str, Path | list[Path] | None]) -> None:
     """Before hours of work: every output can be written, and none takes the place of another file."""
     given: dict[str, Path] = {}
@@ -125,12 +141,13 @@ def _check_outputs(parameters: Sequence[Parameter], paths: Mapping[str, Path | l
             given[name] = path
         for place, each in enumerate(path if isinstance(path, list) else [], start=1):
             given[f"{name} {place}"] = each
+    _check_beside(parameters, given)
     for parameter in parameters:
         if not parameter.is_output or parameter.name not in given:
             continue
         path = given[parameter.name]
         for name, other in given.items():
-            if name != parameter.name and os.path.realpath(other) == os.path.realpath(path):
+            if name != parameter.name and is_same_file(other, path):
                 options = " and ".join(f"--{key.replace('_', '-')}" for key in (parameter.name, name))
                 raise DataError(
                     f"{options} are both {path}, of which one would be lost; give each its own path"

@@ -152,8 +152,13 @@ def set_aside(report_path: Path, rows: Iterable[RejectedRow], *, rejected: Path 
     """Write the rows to `rejected`, or to `<report>.rejected.jsonl`; one warning names the file.
 
     Without rows `rejected` is an empty file; the other is removed where an earlier run left it.
+
+    Raises:
+        DataError: the file beside the report holds something else, or cannot be written.
     """
     path = rejected or report_path.with_name(report_path.name + ".rejected.jsonl")
+    if rejected is None:
+        _check_ours(path)
     rest = iter(rows)
     first = next(rest, None)
     if first is None:
@@ -165,3 +170,16 @@ def set_aside(report_path: Path, rows: Iterable[RejectedRow], *, rejected: Path 
     num_rows = write_records(path, chain([first], rest))
     logger.warning("%d rows set aside, see %s; the first: %s", num_rows, path, first.reason)
     return path
+
+
+def _check_ours(path: Path) -> None:
+    """Nobody named this file, so that another content is not ours to replace."""
+    first = next(read_rows(path), None) if path.is_file() else None
+    try:
+        if first is not None:
+            parse_row(first, RejectedRow)
+    except DataError as error:
+        raise DataError(
+            f"{path}: holds other rows than those that a stage set aside; move it, or give --rejected or "
+            "another --report"
+        ) from error

@@ -28,6 +28,8 @@ class OutputFile:
 
     text: str
     """Shown by `--help`."""
+    beside: str = ""
+    """Ends the name of a second file, after this one's, which the stage may write unasked."""
 
 
 @dataclass(frozen=True)

@@ -175,7 +175,7 @@ class LabelReport(Report):
     audit: LabelAudit | None = None
     """None unless `labeling.judge_asked` is a cascade that audited something."""
     num_known_verdicts: int = 0
-    """Judge verdicts taken from the journal of an earlier, interrupted run."""
+    """Judge verdicts taken from the journal of an earlier, interrupted run; equal texts count each."""
     num_rejected: int = 0
     """Rows of both inputs that were set aside in `<report>.rejected.jsonl`; not among `num_completions`."""
     seconds: float

@@ -237,8 +237,8 @@ def import_run(stage: StageName) -> Run:
 
 def _read_kind(stage: StageName, argument: ast.arg) -> PathKind:
     match argument.annotation:
-        case ast.Subscript(slice=ast.Tuple(elts=[_, ast.Call(func=ast.Name(id=kind), args=[text])])):
-            return getattr(paths, kind)(ast.literal_eval(text))
+        case ast.Subscript(slice=ast.Tuple(elts=[_, ast.Call(func=ast.Name(id=kind), args=texts)])):
+            return getattr(paths, kind)(*map(ast.literal_eval, texts))
         case _:
             raise TypeError(
                 f"stages/{stage}.py: {argument.arg} is not Annotated[Path, Input(...)] or an output of "

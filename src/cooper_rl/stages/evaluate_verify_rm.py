@@ -57,7 +57,7 @@ def run(
     examples: Annotated[
         Path, Input("Held-out labelled examples (JSONL or Parquet; released columns or VerifyBench)")
     ],
-    report: Annotated[Path, OutputFile("Where to write the report (JSON)")],
+    report: Annotated[Path, OutputFile("Where to write the report (JSON)", ".rejected.jsonl")],
     rejected: Annotated[
         Path | None,
         OutputFile("Where to write rows that cannot be used (absent: <report>.rejected.jsonl, if any)"),

@@ -43,12 +43,13 @@ def run(
     problems: Annotated[Path, Input("Problems that the completions answer")],
     completions: Annotated[Path, Input("Completions to label, or the file of --problems if it holds both")],
     labels: Annotated[
-        Path, OutputFile("Where to write the audit: one row per completion, dropped ones included")
+        Path,
+        OutputFile("Where to write the audit: one row per completion, dropped ones included", ".journal"),
     ],
     train: Annotated[Path, OutputFile("Where to write the examples to train VerifyRM on")],
     validation: Annotated[Path, OutputFile("Where to write the examples that steer training")],
     test: Annotated[Path, OutputFile("Where to write the examples that only evaluation sees")],
-    report: Annotated[Path, OutputFile("Where to write the report (JSON)")],
+    report: Annotated[Path, OutputFile("Where to write the report (JSON)", ".rejected.jsonl")],
     frozen: Annotated[
         Path | None,
         Input("Test examples of an earlier run, used in place of new ones; an empty file: none are"),

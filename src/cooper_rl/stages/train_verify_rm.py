@@ -62,7 +62,7 @@ def run(
     verify_rm: Annotated[
         Path, OutputFolder("Folder to write VerifyRM to; a reference with a storage.uri of s3://")
     ],
-    report: Annotated[Path, OutputFile("Where to write the report (JSON)")],
+    report: Annotated[Path, OutputFile("Where to write the report (JSON)", ".rejected.jsonl")],
     models: Annotated[
         Path | None,
         Input(

@@ -12,6 +12,7 @@ import json
 import sqlite3
 from collections.abc import Iterable
 from contextlib import ExitStack, suppress
+from itertools import chain
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, NamedTuple, Protocol, Self, get_args
@@ -32,6 +33,8 @@ class KeptVerdict(NamedTuple):
     reason: str
     failure: Literal["refused", "unreachable"] | None = None
     """Nobody gave it: the request failed. Never kept."""
+    is_new: bool = False
+    """Of this run."""
 
 
 class Mirror(Protocol):
@@ -62,7 +65,10 @@ class Journal:
         try:
             with ExitStack() as stack:
                 index = stack.enter_context(temporary_index())
-                index.execute("CREATE TABLE kept (key TEXT PRIMARY KEY, verdict, reason) WITHOUT ROWID")
+                index.execute(
+                    "CREATE TABLE kept (key TEXT PRIMARY KEY, verdict, reason, is_new) WITHOUT ROWID"
+                )
+                _check_ours(self._path)
                 file = LineFile(self._path, is_exclusive=True)
                 stack.callback(_close, file)
                 self._index, self._file = index, file
@@ -96,8 +102,9 @@ class Journal:
         recent = self._recent.get(key)
         if recent is not None or self._index is None:
             return recent
-        found = self._index.execute("SELECT verdict, reason FROM kept WHERE key = ?", [key]).fetchone()
-        return found and KeptVerdict(*found)
+        found = self._index.execute("SELECT verdict, reason, is_new FROM kept WHERE key = ?", [key])
+        verdict = found.fetchone()
+        return verdict and KeptVerdict(verdict[0], verdict[1], is_new=bool(verdict[2]))
 
     def keep(self, key: str, verdict: Verdict, reason: str) -> None:
         """Keep a verdict; it is in the operating system's hands when this returns."""
@@ -115,14 +122,28 @@ class Journal:
             ) from error
         if self._mirror is not None:
             self._mirror.add(line)
-        self._remember(key, KeptVerdict(verdict, reason))
+        self._remember(key, KeptVerdict(verdict, reason, is_new=True))
 
     def _remember(self, key: str, kept: KeptVerdict) -> None:
         self._recent[key] = kept
         if len(self._recent) >= MAX_RECENT and self._index is not None:
-            rows = ((key, kept.verdict, kept.reason) for key, kept in sorted(self._recent.items()))
-            self._index.executemany("INSERT OR REPLACE INTO kept VALUES (?, ?, ?)", rows)
+            rows = (
+                (key, kept.verdict, kept.reason, kept.is_new) for key, kept in sorted(self._recent.items())
+            )
+            self._index.executemany("INSERT OR REPLACE INTO kept VALUES (?, ?, ?, ?)", rows)
             self._recent.clear()
+
+
+def _check_ours(path: Path) -> None:
+    """Before a last line without its end is cut off: nobody named this file."""
+    if path.is_file():
+        with path.open("rb") as lines:
+            first = next(lines, b"")
+            # The first line may be damaged, or hold no more than its beginning.
+            if first and not any(line.startswith(b'["'[: len(line)]) for line in chain([first], lines)):
+                raise DataError(
+                    f"{path}: is no journal of verdicts; move it, or choose another place for the labels"
+                )
 
 
 def _close(file: LineFile) -> None:

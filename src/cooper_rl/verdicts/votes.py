@@ -258,7 +258,8 @@ def _ask_judge(
     keys = [verdict_key(f"judge:{judge.identity}", *item) for item in items]
     # By key: equal texts are one request.
     unknown = list({key: index for index, key in enumerate(keys) if journal.recall(key) is None}.values())
-    num_known = sum(journal.recall(key) is not None for key in keys)
+    known = [kept for key in keys if (kept := journal.recall(key)) is not None]
+    num_known = sum(not kept.is_new for kept in known)
     asked: list[JudgeResult] = []
     failed: dict[str, KeptVerdict] = {}
     for place, result in _stream(judge, [items[index] for index in unknown]):
@@ -268,7 +269,7 @@ def _ask_judge(
         else:
             failed[keys[unknown[place]]] = KeptVerdict(result.verdict, result.reason, result.failure)
     if judge.identity not in answered:
-        check_judged(asked, judge=judge.name, was_answered_before=num_known > 0)
+        check_judged(asked, judge=judge.name, was_answered_before=bool(known))
     return [failed[key] if key in failed else _recall(journal, key) for key in keys], num_known
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from cooper_rl.config.load import load
 from cooper_rl.errors import ConfigError, DataError
-from cooper_rl.records.files import read_records
-from cooper_rl.schema.data import Label, RejectedRow, VerifyExample
+from cooper_rl.records.files import read_records, write_records
+from cooper_rl.schema.data import Completion, Label, RejectedRow, VerifyExample
 from cooper_rl.verdicts.journal import Journal, KeptVerdict
 from tests.full_disk import no_file_beyond
 from tests.stages.label_completions.labelling import (
@@ -84,7 +84,8 @@ def test_bad_rows_are_set_aside_with_file_row_and_reason_and_the_rest_goes_on(tm
 
 def test_a_run_without_bad_rows_leaves_no_rejected_file_of_an_earlier_one(tmp_path: Path) -> None:
     write_inputs(tmp_path, ["#### {answer}"])
-    (tmp_path / "report.json.rejected.jsonl").write_text("old")
+    old = RejectedRow(file="f", row=1, reason="old", content="")
+    write_records(tmp_path / "report.json.rejected.jsonl", [old])
     assert label(tmp_path, rule_only()).num_rejected == 0
     assert not (tmp_path / "report.json.rejected.jsonl").exists()
 
@@ -215,3 +216,24 @@ def test_another_seed_of_the_laptops_judge_meets_no_verdict_of_the_first(tmp_pat
         for seed in ("seed=0", "seed=0", "seed=1")
     ]
     assert num_known == [0, NUM_PROBLEMS, 0]
+
+
+def test_verdicts_of_the_same_run_are_not_known_ones(tmp_path: Path) -> None:
+    """Equal texts of later batches are found in the journal too."""
+    write_inputs(tmp_path, ["#### {answer}"], source="tiny")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("cooper_rl.labels.rows.BATCH_ROWS", 3)
+        rows = read_records(tmp_path / "completions.jsonl", Completion)
+        again = [row.model_copy(update={"id": f"again-{row.id}"}) for row in rows]
+        write_records(tmp_path / "completions.jsonl", [*rows, *again])
+        known = [label(tmp_path, load("laptop", ["labeling.rule.num_workers=1"])) for _ in range(2)]
+    assert [report.num_known_verdicts for report in known] == [0, 2 * NUM_PROBLEMS]
+
+
+def test_a_file_that_is_no_journal_stays(tmp_path: Path) -> None:
+    write_inputs(tmp_path, ["#### {answer}"], source="tiny")
+    own = '{"question": "a row without its end'
+    (tmp_path / "labels.jsonl.journal").write_text(own)
+    with pytest.raises(DataError, match=r"labels.jsonl.journal: is no journal of verdicts; move it"):
+        label(tmp_path, load("laptop", ["labeling.rule.num_workers=1"]))
+    assert (tmp_path / "labels.jsonl.journal").read_text() == own
