@@ -83,15 +83,17 @@ def test_frozen_examples_are_the_test_set_of_the_merged_labels_too(inputs: Path)
 
 
 def test_a_report_of_every_shard_is_needed(inputs: Path) -> None:
-    with pytest.raises(DataError, match="1 reports of 4 shards"):
-        merge_labels.run(
-            rule_only(),
-            problems=inputs / "problems.jsonl",
-            completions=inputs / "completions.jsonl",
-            shards=[inputs / f"shard-{number}.jsonl" for number in range(4)],
-            reports=[inputs / "report-0.json"],
-            **{name: inputs / name for name in ("labels", "train", "validation", "test", "report")},
-        )
+    (inputs / "again.json").symlink_to(inputs / "report-0.json")
+    for reports in (["report-0.json"], ["report-0.json", "report-1.json", "report-2.json", "again.json"]):
+        with pytest.raises(DataError, match=r"4 shards and the reports .*report-0.json.*every shard once"):
+            merge_labels.run(
+                rule_only(),
+                problems=inputs / "problems.jsonl",
+                completions=inputs / "completions.jsonl",
+                shards=[inputs / f"shard-{number}.jsonl" for number in range(4)],
+                reports=[inputs / name for name in reports],
+                **{name: inputs / name for name in ("labels", "train", "validation", "test", "report")},
+            )
 
 
 def test_labels_in_another_order_or_of_other_rows_are_refused(inputs: Path) -> None:

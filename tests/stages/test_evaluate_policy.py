@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cooper_rl.config.load import load
-from cooper_rl.errors import ModelError, TrainingError
+from cooper_rl.errors import DataError, ModelError, TrainingError
 from cooper_rl.method.questions import draw_evaluated
 from cooper_rl.negatives.answer_attacks import ATTACKS
 from cooper_rl.records.files import read_records, read_report, write_records
@@ -171,3 +171,23 @@ def test_several_published_benchmarks_are_told_apart_in_one_evaluation(files: Fi
     mean = result.mean_over_sources
     assert mean.value == pytest.approx(sum(accuracies) / 4)
     assert mean.low <= mean.value < mean.high
+
+
+def test_what_could_not_be_written_or_told_apart_is_refused_before_the_evaluation(
+    files: Files, tmp_path: Path
+) -> None:
+    rows = read_records(files.problems, Problem)
+    write_records(tmp_path / "twice.jsonl", [*rows, rows[0]])
+    with pytest.raises(DataError, match=f"twice.jsonl:{len(rows) + 1}: duplicate id"):
+        evaluate(files, tmp_path, problems=tmp_path / "twice.jsonl")
+    with pytest.raises(DataError, match=r"evaluations.parquet: .* name it .jsonl"):
+        evaluate_policy.run(
+            load("laptop", SMALL),
+            models=files.models,
+            verify_rm=files.verify_rm,
+            problems=files.problems,
+            examples=files.examples,
+            evaluations=tmp_path / "evaluations.parquet",
+            completions=tmp_path / "completions.jsonl",
+            report=tmp_path / "report.json",
+        )

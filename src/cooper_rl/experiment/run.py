@@ -42,6 +42,7 @@ from cooper_rl.report.provenance import describe
 
 logger = logging.getLogger(__name__)
 
+_PAGE, _REPORT = "report.html", "report.json"
 TAKEN = {
     "cooper.steps": "`experiment.steps`",
     "cooper.evaluate_every": "`experiment.evaluate_every`",
@@ -99,8 +100,8 @@ def run_experiment(
     result = summarise(files, config)
     result = result.model_copy(update={"seconds": time.monotonic() - started})
     origin = describe(settings(config), seconds=result.seconds)
-    write_page(result, output / "report.html", files=files, origin=origin)
-    write_report(output / "report.json", result)
+    write_page(result, output / _PAGE, files=files, origin=origin)
+    write_report(output / _REPORT, result)
     return result
 
 
@@ -151,6 +152,12 @@ def claim_folder(output: Path, config: Config) -> None:
                 "remove the folder"
             )
         return
+    foreign = [name for name in (_PAGE, _REPORT) if (output / name).exists()]
+    if foreign:
+        raise ConfigError(
+            f"{output}: holds {' and '.join(foreign)} of something else, which an experiment would replace; "
+            "choose another --output"
+        )
     with atomic_path(path) as draft:
         draft.write_text(json.dumps(asked, indent=2) + "\n", encoding="utf-8")
 
@@ -194,7 +201,7 @@ def _write_partial_page(output: Path) -> None:
     """The runs' numbers by now, in the place of the report that follows."""
     page = live_page(output)
     if page is not None:
-        with atomic_path(output / "report.html") as draft:
+        with atomic_path(output / _PAGE) as draft:
             draft.write_text(page, encoding="utf-8")
 
 

@@ -11,11 +11,12 @@ from cooper_rl.checkpoints.reference import open_checkpoint
 from cooper_rl.config.root import Config
 from cooper_rl.domains.open import find_domain
 from cooper_rl.engines.open import open_engine
+from cooper_rl.errors import DataError
 from cooper_rl.machine.device import pick_device
 from cooper_rl.models.packed.forward import use_packed
 from cooper_rl.models.policy import Policy, load_policy
 from cooper_rl.models.verify_rm import VerifyRM, load_verify_rm
-from cooper_rl.records.files import read_records, write_records, write_report
+from cooper_rl.records.files import check_unique, read_records, write_records, write_report
 from cooper_rl.records.model_set import read_models
 from cooper_rl.redteam.negatives import read_attacks
 from cooper_rl.run.evaluator import make_evaluator
@@ -49,9 +50,12 @@ def run(
         ModelError: a model cannot be used.
         ServerError: the evaluation judge cannot be used.
     """
+    if evaluations.suffix.lower() == ".parquet":
+        raise DataError(f"{evaluations}: evaluations have columns of their own each; name it .jsonl")
     earlier = [] if previous is None else read_records(previous, EvalReport)
     with closing(find_domain(config.problems.domain).open_verifier(config.labeling.rule)) as rule:
         held_out, labelled = read_records(problems, Problem), read_records(examples, VerifyExample)
+        check_unique(held_out, field="id", path=problems)
         evaluator = make_evaluator(config, held_out, labelled, rule, attacks=read_attacks(attacks))
         subject = _load_subject(config, models=models, verify_rm=verify_rm, checkpoint=checkpoint)
         for model in (subject.policy.model, subject.verify_rm.model):

@@ -5,6 +5,7 @@ completions again, puts the labels of all shards in the order of the rows, and d
 files are those that a single process would have written. Nobody is asked anything.
 """
 
+import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -36,7 +37,7 @@ def run(
     train: Annotated[Path, OutputFile("Where to write the examples to train VerifyRM on")],
     validation: Annotated[Path, OutputFile("Where to write the examples that steer training")],
     test: Annotated[Path, OutputFile("Where to write the examples that only evaluation sees")],
-    report: Annotated[Path, OutputFile("Where to write the report (JSON)")],
+    report: Annotated[Path, OutputFile("Where to write the report (JSON)", ".rejected.jsonl")],
     frozen: Annotated[
         Path | None,
         Input("Test examples of an earlier run, used in place of new ones; an empty file: none are"),
@@ -52,10 +53,10 @@ def run(
         DataError: the labels are not those of these completions, or too few questions are labelled to split.
     """
     started = time.monotonic()
-    if len(reports) != len(shards):
+    if len(set(map(os.path.realpath, reports))) != len(shards):
         raise DataError(
-            f"{len(reports)} reports of {len(shards)} shards: calls and tokens would be those of some; give "
-            "the report of every shard once"
+            f"{len(shards)} shards and the reports {', '.join(map(str, reports))}: calls and tokens would be "
+            "those of some; give the report of every shard once"
         )
     domain = find_domain(config.problems.domain)
     with open_workspace(
