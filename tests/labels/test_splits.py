@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from fractions import Fraction
+from itertools import permutations
 from pathlib import Path
 
 import pytest
@@ -99,3 +100,21 @@ def test_questions_of_which_half_is_correct_are_dealt_out_with_the_mostly_correc
         own = [question for question, held in splits.items() if held == split]
         assert [shares[question] for question in own].count(0.5) == count
         assert len(own) == 2 * count
+
+
+def test_spellings_of_a_question_are_one_question_in_any_order_of_the_rows() -> None:
+    """Added up in another order, the shares 1/2, 1/3 and 2/3 fall on the other side of a half."""
+    spellings = {"who": (1, 2), "WHO": (1, 3), "Who": (2, 3)}
+    found: list[list[Split]] = []
+    for order in permutations(spellings):
+        with temporary_index() as index:
+            splits = Splits(index, 0)
+            for spelling in order:
+                right, count = spellings[spelling]
+                for number in range(count):
+                    splits.add(spelling, is_correct=number < right)
+            for number in range(20):
+                splits.add(f"question {number}", is_correct=number % 2 == 0)
+            splits.deal(validation_fraction=0.2, test_fraction=0.2)
+            found.append([splits.split_of(name) for name in ("who", *(f"question {n}" for n in range(20)))])
+    assert all(each == found[0] for each in found)

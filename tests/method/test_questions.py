@@ -13,7 +13,9 @@ def problem(question: str, answer: str = "2", name: str = "a") -> Problem:
 def test_a_key_differs_in_more_than_case_and_white_space() -> None:
     assert question_key("  What IS\n1+1? ") == question_key("what is 1+1?") == "what is 1+1?"
     assert question_key("Straße") == question_key("STRASSE")  # casefold, and not lower
+    assert question_key("Zoe\u0301?") == question_key("ZO\u00c9?")  # as one character and as two
     assert question_key("1 1") != question_key("11")
+    assert question_key("x\u00b2") != question_key("x2")
 
 
 def test_rows_are_parted_by_whether_others_ask_the_same() -> None:

@@ -7,6 +7,7 @@ examples.
 """
 
 import hashlib
+import math
 import sqlite3
 from collections.abc import Iterator
 from itertools import groupby
@@ -76,7 +77,7 @@ class Splits:
         )
         for question, spellings in groupby(found, key=itemgetter(0)):
             shares = [correct / labelled for _, correct, labelled in spellings]
-            yield question, sum(shares) / len(shares)
+            yield question, math.fsum(shares) / len(shares)
 
     def _rank(self, question: str) -> bytes:
         """Names a question, and is its place in the line that the seed makes."""

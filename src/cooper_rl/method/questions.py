@@ -2,6 +2,7 @@
 
 import hashlib
 import random
+import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
@@ -12,8 +13,9 @@ Row = TypeVar("Row", Problem, VerifyExample)
 
 
 def question_key(question: str) -> str:
-    """Equal for questions that differ in case and white space only."""
-    return " ".join(question.casefold().split())
+    """Equal for questions that differ in case, white space and the composition of accents only."""
+    folded = unicodedata.normalize("NFC", question).casefold()
+    return " ".join(unicodedata.normalize("NFC", folded).split())
 
 
 def without_questions(
