@@ -1,6 +1,7 @@
 """One file of questions, reference answers and completions, in the columns that people have."""
 
 import json
+import os
 from pathlib import Path
 from typing import NamedTuple
 
@@ -119,3 +120,22 @@ def test_labels_of_a_table_are_texts(tmp_path: Path) -> None:
     assert [example.label for example in found.records] == [1, 0, 1, 0, 1]
     assert "label" in found.rejected[0].reason
     assert "field 'label' is 'maybe' (str); write 1 for correct and 0" in found.rejected[1].reason
+
+
+def test_a_file_name_that_is_not_utf_8_is_shown_with_question_marks(tmp_path: Path) -> None:
+    rows, rejected = read(write(tmp_path / os.fsdecode(b"bad\xff.jsonl"), PLAIN, {"x": 1}))
+    assert (rows[0].problem.source, rows[0].completion.id) == ("bad?", "bad?-1")
+    assert rejected[0].file == str(tmp_path / "bad?.jsonl")
+
+
+@pytest.mark.parametrize(
+    "content", [[{"type": "image", "text": None}, {"type": "text", "text": "It is 2."}], 7]
+)
+def test_a_message_may_hold_blocks_without_a_text_and_must_be_text(tmp_path: Path, content: object) -> None:
+    """Parquet fills in a null for a field that a block does not have."""
+    message = {"role": "assistant", "content": content}
+    rows, rejected = read(write(tmp_path / "rows.jsonl", PLAIN, PLAIN | {"output": [message]}))
+    if content == 7:
+        assert "field 'output' is 7 (int), not text" in rejected[0].reason
+    else:
+        assert [row.completion.text for row in rows] == ["It is 2.", "It is 2."]

@@ -139,6 +139,24 @@ def test_numeric_ids_and_equal_file_names_do_not_collide(tmp_path):
     assert [problem.id for problem in found.problems] == ["train-0", "train-2-0", "train-3-1"]
 
 
+def test_a_stem_that_a_file_has_by_itself_is_given_to_no_other(tmp_path):
+    sources = []
+    for number, name in enumerate(("x/a", "y/a", "z/a-2")):
+        (tmp_path / name).parent.mkdir()
+        sources.append(_write(tmp_path / f"{name}.jsonl", [{"question": f"{number}?", "answer": "1"}]))
+    test = _write(tmp_path / "test.jsonl", _rows(1))
+    found = _collect(tmp_path, sources=sources, held_out_sources=[test])
+    assert [problem.id for problem in found.problems] == ["a-1", "a-2-1", "a-2-2-1"]
+
+
+def test_id_and_source_are_recognised_in_any_case(tmp_path):
+    source = _write(
+        tmp_path / "a.jsonl", [{"Question": "A?", "Reference_Answer": "1", "ID": "x", "Source": "GSM"}]
+    )
+    found = _collect(tmp_path, sources=[source], held_out_sources=[_write(tmp_path / "test.jsonl", _rows(1))])
+    assert [(problem.id, problem.source) for problem in found.problems] == [("x", "GSM")]
+
+
 def test_a_source_that_is_an_output_too_stays(tmp_path):
     (tmp_path / "out").mkdir()
     source = _write(tmp_path / "out" / "problems", _rows(3))

@@ -54,6 +54,7 @@ def read_rows(path: Path, *, is_limited: bool = True) -> Iterator[RawRow]:
     Raises:
         DataError: the file is missing, a folder, or not readable as what its suffix says.
     """
+    name = printable(path)
     with _readable(path):
         if path.is_dir():
             raise DataError(f"{path}: is a folder; give one file in it")
@@ -62,12 +63,17 @@ def read_rows(path: Path, *, is_limited: bool = True) -> Iterator[RawRow]:
         suffix = path.suffix.lower()
         if suffix == ".parquet":
             for number, value in enumerate(read_parquet(path, is_limited=is_limited), start=1):
-                yield RawRow(str(path), number, value, json.dumps(value, default=str), None)
+                yield RawRow(name, number, value, json.dumps(value, default=str), None)
         elif suffix in TABLE_SUFFIXES:
-            yield from (RawRow(str(path), *row) for row in read_table(path))
+            yield from (RawRow(name, *row) for row in read_table(path))
         else:
             _check_lines(path)
             yield from _read_jsonl(path)
+
+
+def printable(path: Path | str) -> str:
+    """A path as text that a file can hold; a name's bytes that are not UTF-8 become question marks."""
+    return str(path).encode(errors="replace").decode()
 
 
 def is_same_file(one: Path, other: Path) -> bool:
@@ -97,24 +103,27 @@ def _check_lines(path: Path) -> None:
 
 
 def _read_jsonl(path: Path) -> Iterator[RawRow]:
+    name = printable(path)
+    is_first = True
     with path.open("rb") as lines:
         for number, line in enumerate(lines, start=1):
             try:
                 text = line.decode("utf-8-sig" if number == 1 else "utf-8").strip()
             except UnicodeDecodeError as error:
-                yield RawRow(str(path), number, None, repr(line), f"not UTF-8: {error}")
+                yield RawRow(name, number, None, repr(line), f"not UTF-8: {error}")
                 continue
             if not text:
                 continue
-            if number == 1:
+            if is_first:
                 _refuse_one_value(path, text)
+                is_first = False
             try:
                 value = json.loads(text)
                 if _SURROGATE.search(text):  # half a pair, perhaps, which no file can hold
                     json.dumps(value, ensure_ascii=False).encode()
-                yield RawRow(str(path), number, value, text, None)
+                yield RawRow(name, number, value, text, None)
             except (ValueError, RecursionError) as error:  # also integers and nesting beyond Python's limits
-                yield RawRow(str(path), number, None, text, f"not JSON: {error}")
+                yield RawRow(name, number, None, text, f"not JSON: {error}")
 
 
 def _refuse_one_value(path: Path, start: str) -> None:

@@ -24,6 +24,7 @@ def _content(content: Any) -> Any:
     """A message's text; blocks of text are joined, a message that only calls tools is empty."""
     if content is None:
         return ""
-    if isinstance(content, str):
+    if isinstance(content, str) or not isinstance(content, Sequence):
         return content
-    return "".join(block.get("text", "") for block in content if isinstance(block, Mapping))
+    texts = [block.get("text") for block in content if isinstance(block, Mapping)]
+    return "".join(text for text in texts if isinstance(text, str))

@@ -32,8 +32,23 @@ from cooper_rl.machine.scratch import scratch_folder
 from cooper_rl.method.questions import question_key
 from cooper_rl.progress import track
 from cooper_rl.randomness import derive_seed
-from cooper_rl.records.files import SUFFIXES, RawRow, read_rows, reject, write_records, write_report
-from cooper_rl.records.layouts import VERL_ANSWER, Layout, describe_columns, find_layout, translate
+from cooper_rl.records.files import (
+    SUFFIXES,
+    RawRow,
+    printable,
+    read_rows,
+    reject,
+    write_records,
+    write_report,
+)
+from cooper_rl.records.layouts import (
+    VERL_ANSWER,
+    Layout,
+    describe_columns,
+    find_layout,
+    read_columns,
+    translate,
+)
 from cooper_rl.records.standard_input import NAME as STANDARD_INPUT
 from cooper_rl.records.standard_input import standard_input
 from cooper_rl.schema.data import Problem, RejectedRow
@@ -144,9 +159,12 @@ class _Collection:
 
     def new_stem(self, name: str) -> str:
         """A prefix for ids that no earlier source has: `train`, then `train-2` for another train.jsonl."""
-        count = self.stems.count(name) + 1
-        self.stems.append(name)
-        return name if count == 1 else f"{name}-{count}"
+        stem, number = name, 1
+        while stem in self.stems:
+            number += 1
+            stem = f"{name}-{number}"
+        self.stems.append(stem)
+        return stem
 
 
 class _Source(NamedTuple):
@@ -226,7 +244,7 @@ def _open(name: str, storage: StorageConfig, collection: _Collection) -> _Source
         label = "stdin"
         rows = _piped_rows()
     elif Path(name).is_file() or name.endswith(SUFFIXES):
-        label = Path(name).name
+        label = printable(Path(name).name)
         rows = read_rows(Path(name), is_limited=False)
     elif Path(name).is_dir():
         raise DataError(f"{name}: is a folder; name the .jsonl or .parquet files in it")
@@ -314,10 +332,11 @@ def _to_problem(row: RawRow, layout: Layout, source: _Source, domain: Domain) ->
     if row.problem is not None:
         raise DataError(row.problem)
     question, reference_answer = translate(row.value, layout, domain.find_reference_fault)
+    columns = read_columns(row.value)
     named = {"reference_answer": "source", VERL_ANSWER: "data_source"}.get(layout.answer_column)
-    origin = row.value.get(named) if named is not None else None
+    origin = columns.get(named) if named is not None else None
     return Problem(
-        id=_identity(row.value.get("id"), stem=source.stem, row=row.row),
+        id=_identity(columns.get("id"), stem=source.stem, row=row.row),
         source=origin if isinstance(origin, str) and origin else source.label,
         question=question,
         reference_answer=reference_answer,

@@ -97,6 +97,7 @@ def run(
         run=result,
         rows=rows,
         evaluations=points,
+        evaluated_sources=list(points[-1].by_source)[:MAX_TABLE_ROWS],
         caveat=words.caveat(points),
         headline=Figure(headline),
         curves=plots.training_figures(arms),
