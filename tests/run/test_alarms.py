@@ -67,9 +67,11 @@ def test_a_denied_alarm_takes_no_evidence_away() -> None:
 
 def test_the_checkpoint_before_the_reward_went_wrong_is_kept() -> None:
     run, _ = follow(steps(8, order=0.95) + steps(6, order=0.5, first=9))
-    config = load("laptop", ["cooper.monitor={ window = 2, action = 'rollback' }"])
+    back = "cooper.monitor={ window = 2, action = 'rollback' }"
     assert run.monitor.order.since_step == 9
-    assert set(rollback_steps(config, run, step=14)) >= {8, 12, 13, 14}
+    every, third = (load("laptop", [back, f"cooper.checkpoint_every={number}"]) for number in (1, 3))
+    assert set(rollback_steps(every, run, step=14)) >= {8, 12, 13, 14}
+    assert {6, 12} <= set(rollback_steps(third, run, step=14)) <= {0, 3, 6, 9, 12}, "what every run keeps"
 
 
 def judged(value: float, half: float) -> Interval:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from cooper_rl.config.data import ServerConfig
 from cooper_rl.config.load import load
-from cooper_rl.run.identity import MAY_DIFFER, SERVER_KEYS, fit_identity
+from cooper_rl.run.identity import MAY_DIFFER, SERVER_KEYS, co_training_identity, fit_identity
 
 
 def test_budgets_and_pauses_of_a_server_may_change_and_what_it_says_may_not() -> None:
@@ -31,3 +31,12 @@ def test_the_training_of_verify_rm_is_known_by_what_its_numbers_depend_on(tmp_pa
     assert "data.attacks" not in before.chosen
     rows.write_text("another row\n")
     assert identity() != before
+
+
+def test_how_often_a_run_is_saved_may_change_unless_an_alarm_goes_back_to_what_is_saved() -> None:
+    def identity(action: str, every: int):
+        values = [f"cooper.monitor.action={action}", f"cooper.checkpoint_every={every}"]
+        return co_training_identity(load("laptop", values))
+
+    assert identity("warn", 1) == identity("warn", 2)
+    assert identity("rollback", 1) != identity("rollback", 2)

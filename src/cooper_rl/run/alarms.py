@@ -161,4 +161,10 @@ def rollback_steps(config: Config, run: RunState, *, step: int) -> list[int]:
         known.append(order.since_step - 1)
     if run.best_judged_step is not None:
         known.append(run.best_judged_step)
-    return [*known, *range(step - monitor.window, step + 1)]
+    known += range(step - monitor.window, step + 1)
+    return sorted({regular_step(config, each) for each in known})
+
+
+def regular_step(config: Config, step: int) -> int:
+    """The last step up to one at which every run has a checkpoint, also one that nobody stopped between."""
+    return step - step % config.cooper.checkpoint_every

@@ -56,6 +56,13 @@ LATER = ("engine.kind", "engine.dtype", PROMPT)
 IGNORED = ("evaluation.generation.batch_size", *(f"evaluation.judge.server.{key}" for key in SERVER_KEYS))
 
 
+def may_differ(config: Config) -> frozenset[str]:
+    """The keys of co-training that may change in the middle of a run."""
+    monitor = config.cooper.active_monitor
+    goes_back = monitor is not None and monitor.action == "rollback"
+    return frozenset(MAY_DIFFER) - ({"cooper.checkpoint_every"} if goes_back else set())
+
+
 def run_identity(
     config: Config,
     *,
@@ -73,7 +80,7 @@ def run_identity(
     chosen["engine"] = {key: values["engine"][key] for key in ("kind", "dtype")}
     chosen["labeling"] = {"rule": values["labeling"]["rule"]}
     chosen["problems"] = {"domain": values["problems"]["domain"]}
-    identity = {key: json.dumps(value) for key, value in flatten(chosen) if key not in MAY_DIFFER}
+    identity = {key: json.dumps(value) for key, value in flatten(chosen) if key not in may_differ(config)}
     identity["data.models.policy"] = _model_sha256(config.storage, read_models(models).policy)
     identity["data.verify_rm"] = _model_sha256(config.storage, model_in(verify_rm))
     identity |= {f"data.{name}": file_sha256(path) for name, path in files.items() if path is not None}
@@ -85,7 +92,7 @@ def run_identity(
 def co_training_identity(config: Config) -> RunIdentity:
     """The part of it that the section `cooper` is."""
     values = flatten({"cooper": config.cooper.model_dump(mode="json")})
-    return split_identity({key: json.dumps(value) for key, value in values if key not in MAY_DIFFER})
+    return split_identity({key: json.dumps(value) for key, value in values if key not in may_differ(config)})
 
 
 FIT_KEYS_THAT_MAY_DIFFER = {"checkpoint_seconds", "gradient_checkpointing", "max_canary_problems"}

@@ -12,7 +12,14 @@ from cooper_rl.errors import ServerError, StoppedError, TrainingError
 from cooper_rl.method.monitor import is_denied
 from cooper_rl.method.shortcuts import pair_shortcut_auroc
 from cooper_rl.progress import Progress
-from cooper_rl.run.alarms import ask_monitor, check_hacked, find_drop, has_fallen_back, rollback_steps
+from cooper_rl.run.alarms import (
+    ask_monitor,
+    check_hacked,
+    find_drop,
+    has_fallen_back,
+    regular_step,
+    rollback_steps,
+)
 from cooper_rl.run.evaluator import Evaluator
 from cooper_rl.run.identity import conditions_sha256
 from cooper_rl.run.recorder import NOTHING, Books
@@ -209,7 +216,8 @@ class CoTraining:
 
     def _roll_back(self, step: int) -> None:
         """Both models and optimisers as of the newest checkpoint up to a step; steps are not repeated."""
-        earlier = NOTHING if self.books is None else self.books.earlier(step)
+        regular = regular_step(self.config, step)
+        earlier = NOTHING if self.books is None else self.books.earlier(regular)
         # The first rank alone reads checkpoints; the others learn which one it found.
         since_step, step = step, self.ranks.first(lambda: earlier.step)
         trainer = self.trainer

@@ -215,12 +215,15 @@ def test_rollback_finds_its_checkpoint_among_the_few_that_are_kept(
     assert few == every > 0
 
 
+@pytest.mark.parametrize("is_stopped", [False, True], ids=["straight", "stopped"])
 def test_rollback_without_an_early_checkpoint_goes_back_to_the_start(
-    guarded: Files, warned: tuple[Path, int], tmp_path: Path
+    guarded: Files, warned: tuple[Path, int], tmp_path: Path, is_stopped: bool
 ) -> None:
+    """A checkpoint that is there only because somebody stopped the run is none to go back to."""
     alarm = warned[1]
-    values = ["cooper.monitor.action=rollback", "cooper.checkpoint_every=50", f"cooper.steps={alarm}"]
-    go(guarded, tmp_path / "run", *ALARMED, *values)
+    values = ["cooper.monitor.action=rollback", "cooper.checkpoint_every=50"]
+    for last in [2, alarm] if is_stopped else [alarm]:
+        go(guarded, tmp_path / "run", *ALARMED, *values, f"cooper.steps={last}")
     assert numbers(tmp_path / "run")[-1]["monitor/rolled_back_to"] == 0
     state = read(tmp_path / "run")
     assert state.policy_optimizer == {}
