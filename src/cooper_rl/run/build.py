@@ -1,5 +1,7 @@
 """Builds the trainer of `train_cooper` from configuration and files: models, servers, gate and replay."""
 
+import json
+import logging
 import random
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
@@ -47,6 +49,8 @@ from cooper_rl.training.rollout_queue import RolloutQueue, read_drawn
 from cooper_rl.training.step import Trainer
 from cooper_rl.verdicts.hybrid import Judge
 from cooper_rl.verdicts.verifier import Verifier
+
+logger = logging.getLogger(__name__)
 
 
 class SideData(NamedTuple):
@@ -205,8 +209,25 @@ def make_trainer(
 def _make_rollouts(config: Config, state: TrainingState, policy: Policy, ranks: Ranks) -> RolloutQueue:
     # The first rank has read the checkpoint; all of them learn from what it holds.
     steps = ranks.first(lambda: state.drawn)
-    group_size = config.cooper.group_size
-    return RolloutQueue(read_drawn(steps, policy, instruction=config.instruction, group_size=group_size))
+    sampling = _describe_sampling(config)
+    pending = read_drawn(
+        steps,
+        policy,
+        instruction=config.instruction,
+        group_size=config.cooper.group_size,
+        sampling=sampling,
+    )
+    if len(pending) < len(steps):
+        logger.info(
+            "%d steps that were drawn ahead are drawn anew: with other settings now",
+            len(steps) - len(pending),
+        )
+    return RolloutQueue(pending, sampling=sampling)
+
+
+def _describe_sampling(config: Config) -> str:
+    generation = config.cooper.generation.model_dump(mode="json", exclude={"batch_size"})
+    return json.dumps(generation | config.engine.model_dump(mode="json", include={"kind", "dtype"}))
 
 
 def _check_merged(policy: Policy, saved: Policy, *, place: str) -> None:

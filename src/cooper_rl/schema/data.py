@@ -175,6 +175,8 @@ class DrawnStep(Record):
     """The step that learns from them."""
     drawn_after: int
     """The step after which the policy had the weights that drew them; 0: the start."""
+    sampling: str | None = None
+    """What they were drawn with, as text; None: a version wrote them that did not say."""
     groups: tuple[DrawnGroup, ...]
 
 

@@ -44,9 +44,10 @@ class Drawn:
 class RolloutQueue:
     """The rollouts of the step under way and of the steps to come; alike on every rank."""
 
-    def __init__(self, pending: Sequence[Drawn] = ()) -> None:
-        """`pending`: what was drawn ahead before this process started."""
+    def __init__(self, pending: Sequence[Drawn] = (), *, sampling: str | None = None) -> None:
+        """`pending`: what was drawn ahead before this process started. `sampling`: see `DrawnStep`."""
         self._waiting = list(pending)
+        self._sampling = sampling
 
     def draw(self, step: int, batches: Sequence[Sequence[Problem]], begin: Begin) -> Drawn:
         """The rollouts of a step, once those of the steps after it have begun.
@@ -74,6 +75,7 @@ class RolloutQueue:
             DrawnStep(
                 step=each.step,
                 drawn_after=each.drawn_after,
+                sampling=self._sampling,
                 groups=tuple(_to_record(group) for group in each.groups()),
             )
             for each in self._waiting
@@ -86,9 +88,15 @@ class RolloutQueue:
 
 
 def read_drawn(
-    steps: Sequence[DrawnStep], policy: Policy, *, instruction: str | None, group_size: int
+    steps: Sequence[DrawnStep],
+    policy: Policy,
+    *,
+    instruction: str | None,
+    group_size: int,
+    sampling: str | None = None,
 ) -> list[Drawn]:
-    """The rollouts of a checkpoint, without those that this configuration prompts or groups otherwise."""
+    """The rollouts of a checkpoint, without those that the configuration now prompts or draws otherwise."""
+    steps = [step for step in steps if step.sampling in (None, sampling)]
     found = [
         [
             RolloutGroup(

@@ -100,6 +100,12 @@ def test_rollouts_of_another_configuration_are_drawn_anew(make_policy) -> None:
     assert [each.step for each in same] == [2, 3]
     assert read_drawn(kept, policy, instruction="Be brief.", group_size=1) == []
     assert read_drawn(kept, policy, instruction=None, group_size=2) == []
+    warm = [step.model_copy(update={"sampling": "warm"}) for step in kept]
+    assert [
+        len(read_drawn(warm, policy, instruction=None, group_size=1, sampling=each))
+        for each in ("warm", "cold")
+    ] == [2, 0]
+    assert len(read_drawn(kept, policy, instruction=None, group_size=1, sampling="cold")) == 2, "not said"
 
     later = Drawing()
     other = [problems_of(9), problems_of(3), problems_of(4)]
