@@ -225,8 +225,11 @@ class OwnRollouts:
             texts = wrong.setdefault(group.problem.id, {})
             for text, (score, rule) in zip(group.texts, scored, strict=False):
                 item = JudgeItem(group.problem.question, group.problem.reference_answer, text)
-                # Copies of one text, which is what a hack looks like, must not take the places of others.
-                texts.setdefault(text.strip(), _Candidate(group.problem.id, item, rule, score))
+                # Copies of one text, which is what a hack looks like, must not take the places of others. The
+                # rule verifier may abstain on one of them alone, which ended at the token limit.
+                known = texts.get(text.strip())
+                if known is None or (known.rule == "unparsable" and rule != "unparsable"):
+                    texts[text.strip()] = _Candidate(group.problem.id, item, rule, score)
         # Two verifiers must reject a negative. Without a judge, the rule verifier is one of them.
         possible = {"incorrect"} if self.context.judge is None else {"incorrect", "unparsable"}
         count = self.context.config.pairs.negatives.max_candidates

@@ -15,7 +15,7 @@ from cooper_rl.config import names
 from cooper_rl.config.data import ServerConfig
 from cooper_rl.engines.base import Generation
 from cooper_rl.negatives.pairs import Assistant
-from cooper_rl.schema.data import Pairing, PreferencePair, Problem
+from cooper_rl.schema.data import Pairing, PreferencePair, Problem, Verdict
 from cooper_rl.servers.assistant import ChatAssistant
 from cooper_rl.servers.judge import ChatJudge
 from cooper_rl.tiny.assistant import TinyAssistant
@@ -196,6 +196,15 @@ def test_copies_of_one_text_take_one_place(rule) -> None:
     assert [item.completion for item in judge.asked] == [WORDS, W12]
 
 
+@pytest.mark.parametrize("verdicts", [("unparsable", "incorrect"), ("incorrect", "unparsable")])
+def test_a_copy_that_was_cut_hides_none_that_was_finished(rule, verdicts: tuple[Verdict, Verdict]) -> None:
+    """The rule verifier abstains where the answer may go on beyond the token limit."""
+    negatives = dict.fromkeys(names.NEGATIVE_SOURCES.names, 0.0) | {"rollout": 1.0}
+    maker = PairMaker(cooper_config(pairs__negatives=negatives), rule, None, None)
+    seen = Scores(verify_rm=[0.5, 0.9, 0.9], rule=["correct", *verdicts])
+    assert only(maker.make([rollouts(RIGHT, W12, W12)], seen, step=1, seed=0)).negative == W12
+
+
 def test_the_judge_is_asked_about_the_highest_few_of_a_problem_only(rule) -> None:
     """Also where the problem is drawn twice in a step."""
     judge = CountingJudge()
@@ -236,6 +245,17 @@ def test_several_pairs_of_a_problem_have_different_sources(rule) -> None:
     three = make(rule, groups, negatives=weights, pairs__per_problem=4)
     assert [pair.source for pair in three.pairs] == ["assistant:tiny", "perturb", "rollout"] * 2
     assert three.num_positives == 2
+
+
+def test_no_pair_of_a_problem_comes_twice(rule) -> None:
+    """A changed number is often the one of a rollout; then the next source is asked."""
+    groups = [
+        rollouts("#### 10", *(f"#### {number}" for number in (0, 1, 5, 8, 9, 11, 12, 20, 100)), name=f"p{n}")
+        for n in range(40)
+    ]
+    pairs = make(rule, groups, negatives={"perturb": 1, "rollout": 1}, pairs__per_problem=2).pairs
+    assert len({(pair.problem_id, pair.negative) for pair in pairs}) == len(pairs)
+    assert len({pair.source for pair in pairs}) == 2
 
 
 def test_a_problem_that_is_drawn_twice_in_a_step_has_one_pair(rule) -> None:
