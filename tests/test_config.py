@@ -97,6 +97,8 @@ def test_null_takes_an_entry_out_of_a_table() -> None:
         ),
         ("problems.sources=/data/x.jsonl", r'write a list: \["a", "b"\] \(found "/data/x.jsonl"\)'),
         ("cooper.generation.top_p=0.9", "only top_p=1 keeps"),
+        ("sampling.generation.temperature=1e-40", "write 0 for greedy, or 1e-06 or more"),
+        ("sampling.generation.top_p=1e-46", "greater than or equal to 0.000001"),
         ("models.policy=x", r"models\.tiny excludes models\.policy"),
         ("models.tiny=null", r"set models\.policy and models\.backbone, or models\.tiny"),
         ("problems.num_tiny=0", "no problems: set problems.sources or problems.num_tiny"),

@@ -44,12 +44,24 @@ class ProblemsConfig(Section):
         return self
 
 
+def _check_temperature(value: float) -> float:
+    if 0 < value < MIN_TEMPERATURE:
+        raise ValueError(
+            f"logits divided by it are beyond fp32; write 0 for greedy, or {MIN_TEMPERATURE} or more"
+        )
+    return value
+
+
+MIN_TEMPERATURE = 1e-6
+Temperature = Annotated[float, Field(ge=0), AfterValidator(_check_temperature)]
+
+
 class GenerationConfig(Section):
     """Settings for drawing completions."""
 
-    temperature: float = Field(default=1.0, ge=0)
+    temperature: Temperature = 1.0
     """Sampling temperature; 0 is greedy."""
-    top_p: float = Field(default=1.0, gt=0, le=1)
+    top_p: float = Field(default=1.0, ge=1e-6, le=1)
     """Nucleus sampling: draw from the smallest set of tokens that holds this probability; 1: from all."""
     max_new_tokens: int = Field(default=512, ge=1)
     """Limit of tokens for one completion; a completion that reaches it has the finish reason `length`."""
@@ -65,7 +77,7 @@ class SamplingConfig(Section):
     """Problems to sample for, the first ones of the file; None: all."""
     completions_per_problem: int = Field(default=1, ge=1)
     """Completions of a problem from each sampler."""
-    temperatures: dict[str, Annotated[float, Field(ge=0)]] = {}
+    temperatures: dict[str, Temperature] = {}
     """Sampler -> temperature, where it differs from generation.temperature."""
 
 
