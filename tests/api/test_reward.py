@@ -241,7 +241,7 @@ def test_half_a_surrogate_pair_is_read_as_the_replacement_character(make_verify_
             {"solution": ["1"]},
             r"no column 'reference_answer' \(passed: solution\); name it with reference_column",
         ),
-        ({"reference_answers": ["1"]}, r"^CooperReward needs questions or prompts, one per completion"),
+        ({"reference_answers": ["1"]}, r"^give questions or prompts, one per completion"),
         ({"reference_answers": [], "questions": ["q"]}, r"^reference_answers: 0 values for 1 completions"),
         (
             {"reference_answers": [None], "questions": ["q"]},

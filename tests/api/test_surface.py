@@ -117,7 +117,9 @@ def test_the_example_of_the_client_is_true() -> None:
     class Rewards(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
-            body = json.dumps({"rewards": [0.5 for _ in asked["items"]]}).encode()
+            body = json.dumps(
+                {"rewards": [0.5 for _ in asked["items"]], "request_id": asked["request_id"]}
+            ).encode()
             self.send_response(200)
             self.send_header("content-length", str(len(body)))
             self.end_headers()

@@ -433,7 +433,8 @@ def flaky() -> Iterator[tuple[str, list[dict[str, Any]]]]:
             self.send_response({2: 429, 3: 503}.get(len(seen), 200))
             self.send_header("retry-after", "0")
             self.end_headers()
-            self.wfile.write(b'{"rewards": [0.5]}')
+            answer = {"rewards": [0.5], "request_id": seen[-1]["request_id"]}
+            self.wfile.write(json.dumps(answer).encode())
 
         def log_message(self, *_: Any) -> None:
             pass
@@ -458,7 +459,7 @@ def test_the_client_takes_group_ids_of_numpy_and_refuses_none_for_some(flaky) ->
     texts = {"questions": ["1+1?"], "reference_answers": ["2"]}
     assert client(["2"], **texts, group_ids=np.array([7])) == [0.5]  # pyright: ignore[reportArgumentType]
     assert seen[0]["items"][0]["group"] == "7"
-    with pytest.raises(ValueError, match="zip"):
+    with pytest.raises(DataError, match="group_ids: 0 values for 1 completions"):
         client(["2"], **texts, group_ids=[])
     client.close()
 

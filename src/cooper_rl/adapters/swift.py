@@ -15,10 +15,9 @@ class CooperORM(ORM):
 
     def __call__(self, completions: list[str], **columns: Any) -> list[float]:
         """Rewards of this process's completions; VerifyRM learns when the server has a step's together."""
-        asked = [[turn for turn in messages if turn["role"] == "user"] for messages in columns["messages"]]
         return connect()(
             completions,
-            questions=[turns[-1]["content"] for turns in asked],
+            prompts=columns["messages"],
             reference_answers=columns["solution"],
             learn="later",
         )

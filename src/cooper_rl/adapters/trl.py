@@ -15,13 +15,9 @@ def cooper_reward(
     trainer = log_metric.__self__
     is_alone = trainer.accelerator.num_processes == 1
     return connect()(
-        [_last_text(completion, "assistant") for completion in completions],
-        questions=columns.get("question") or [_last_text(prompt, "user") for prompt in prompts],
+        completions,
+        prompts=prompts,
+        questions=columns.get("question"),
         reference_answers=reference_answer,
         learn="never" if not trainer.model.training else "now" if is_alone else "later",
     )
-
-
-def _last_text(value: Any, role: str) -> str:
-    """A plain text, or the last chat message of a role."""
-    return value if isinstance(value, str) else [m["content"] for m in value if m["role"] == role][-1]

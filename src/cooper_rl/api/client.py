@@ -1,20 +1,23 @@
 """`RewardClient`: asks a server of rewards that learn (`cooper-rl serve --learn`)."""
 
 import logging
+import math
 import os
 import ssl
 import time
 import uuid
+from base64 import b64encode
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, Self
 
 import httpx
 
-from cooper_rl.addresses import redact
+from cooper_rl.addresses import redact, split_user
+from cooper_rl.api.rows import read_rows
 from cooper_rl.errors import ConfigError, ServerError
 from cooper_rl.outgoing import describe, distrust_in, open_client, through
-from cooper_rl.schema.texts import fits_header, replace_surrogates
+from cooper_rl.schema.texts import fits_header
 from cooper_rl.servers.answers import SPARE_BYTES, post, read_retry_after, status_of
 from cooper_rl.waiting import Waiting
 
@@ -24,6 +27,8 @@ RETRIED = frozenset({429, 502, 503, 504})
 """Statuses that say: later."""
 MAX_BYTES_PER_REWARD = 64
 """A number in JSON has at most 25."""
+PAUSE_SECONDS = 1.0
+"""Between two tries, where the server asks for no pause."""
 SILENT_SECONDS = 30.0
 """A step of learning may take so long before that is worth a word."""
 
@@ -63,19 +68,28 @@ class RewardClient:
         Raises:
             ConfigError: address, token or certificates cannot be used.
         """
-        if not url.startswith(("http://", "https://")):
-            raise ConfigError(f"url={url!r}: write it with http:// or https:// (COOPER_REWARD_URL)")
-        self._url = f"{url.rstrip('/')}/v1/runs/{run}/rewards"
+        address, user = split_user(url.rstrip("/"))
+        _check_address(address, shown=redact(url))
+        if user is not None and token is not None:
+            raise ConfigError(f"url={redact(url)}: has a user and password; leave them out, or the token")
+        # Clients log the addresses that they ask.
+        self._url, self._shown = (
+            f"{each}/v1/runs/{run}/rewards" for each in (address, redact(url.rstrip("/")))
+        )
         self._timeout_seconds, self._retry_seconds = timeout_seconds, retry_seconds
-        self._waiting = Waiting(
-            redact(self._url), logger, limit=f"retry_seconds={retry_seconds:g}", first_seconds=SILENT_SECONDS
-        )
+        self._headers = {} if token is None else {"authorization": f"Bearer {_bare_token(token)}"}
+        if user is not None:
+            self._headers = {"authorization": f"Basic {b64encode(user.encode()).decode()}"}
+        self._verify = True if certificates is None else _trust(certificates)
         self._proxy = through(self._url)
-        self._http = open_client(
-            timeout_seconds,
-            headers={} if token is None else {"authorization": f"Bearer {_bare_token(token)}"},
-            verify=True if certificates is None else _trust(certificates),
+        self._open()
+
+    def _open(self) -> None:
+        self._pid = os.getpid()
+        self._waiting = Waiting(
+            self._shown, logger, limit=f"retry_seconds={self._retry_seconds:g}", first_seconds=SILENT_SECONDS
         )
+        self._http = open_client(self._timeout_seconds, headers=self._headers, verify=self._verify)
 
     @classmethod
     def from_environment(cls) -> Self:
@@ -108,9 +122,10 @@ class RewardClient:
 
     def __call__(
         self,
-        completions: Sequence[str],
+        completions: Sequence[Any],
         *,
-        questions: Sequence[str],
+        prompts: Sequence[Any] | None = None,
+        questions: Sequence[str] | None = None,
         reference_answers: Sequence[str],
         group_ids: Sequence[object] | None = None,
         learn: Literal["now", "later", "never"] = "now",
@@ -119,44 +134,44 @@ class RewardClient:
         """One reward per completion, in order.
 
         Args:
-            completions: Texts.
-            questions: One per completion.
-            reference_answers: Likewise.
+            completions: Texts, or chat messages of which the last assistant message is read.
+            prompts: Texts, or chat messages whose last user message is the question.
+            questions: In place of prompts, where they hold more than the question.
+            reference_answers: One per completion.
             group_ids: Equal for completions of one problem; absent: consecutive equal questions are a group.
             learn: `now`: the completions are one step of training. `later`: they are a part of one
                 (`collect_items`). `never`: they are only scored, as in an evaluation.
             request_id: Of a request that another process may send again; absent: a new one.
 
         Raises:
+            DataError: a column is missing, of another length, or holds no text.
             ServerError: the server refuses the request, did not answer in `retry_seconds`, or its certificate
                 is not trusted.
         """
-        # Completions stand in for absent group ids: one `zip` then checks all lengths.
-        groups = completions if group_ids is None else group_ids
-        columns = zip(completions, questions, reference_answers, groups, strict=True)
-        items = [
-            {
-                "completion": replace_surrogates(completion),
-                "question": replace_surrogates(question),
-                "reference_answer": replace_surrogates(reference_answer),
-                "group": None if group_ids is None else replace_surrogates(str(group)),
-            }
-            for completion, question, reference_answer, group in columns
-        ]
-        if not items:
+        rows = read_rows(
+            completions,
+            prompts=prompts,
+            questions=questions,
+            reference_answers=reference_answers,
+            group_ids=group_ids,
+        )
+        if not rows:
             return []
-        body = {"request_id": request_id or uuid.uuid4().hex, "learn": learn, "items": items}
+        request_id = request_id or uuid.uuid4().hex
+        body = {"request_id": request_id, "learn": learn, "items": [row._asdict() for row in rows]}
+        # A connection that a process and its fork share gives each of them the other's answers.
+        if os.getpid() != self._pid:
+            self._open()
         with self._waiting.asked():
-            answer = self._post(body, max_bytes=SPARE_BYTES + MAX_BYTES_PER_REWARD * len(items))
-        return self._read(answer, len(items))
+            return self._post(body, max_bytes=SPARE_BYTES + MAX_BYTES_PER_REWARD * len(rows))
 
     def close(self) -> None:
         self._http.close()
 
-    def _post(self, body: dict[str, Any], *, max_bytes: int) -> httpx.Response:
+    def _post(self, body: dict[str, Any], *, max_bytes: int) -> list[float]:
         deadline = time.monotonic() + self._retry_seconds
         while True:
-            seconds = 1.0
+            asked = None
             try:
                 answer = post(
                     self._http, self._url, body, max_bytes=max_bytes, max_seconds=self._timeout_seconds
@@ -166,37 +181,45 @@ class RewardClient:
                 problem = describe(error, self._url)
             else:
                 if answer.status_code == 200:
-                    return answer
+                    return self._read(answer, body)
                 problem = status_of(answer) + self._proxy
                 if answer.status_code not in RETRIED:
-                    raise ServerError(f"{self._url}: refused the request with {problem}")
+                    raise ServerError(f"{self._shown}: refused the request with {problem}")
                 asked = read_retry_after(answer.headers)
-                seconds = seconds if asked is None else asked
+            # Another clock makes a date in the past of one to come.
+            seconds = asked if asked is not None and asked > 0 else PAUSE_SECONDS
             if time.monotonic() + seconds > deadline:
                 raise ServerError(
-                    f"{self._url}: no answer in retry_seconds={self._retry_seconds:g}; the last try: "
+                    f"{self._shown}: no answer in retry_seconds={self._retry_seconds:g}; the last try: "
                     f"{problem}; look at the server's log"
                 )
             self._waiting.failed(problem)
             time.sleep(seconds)
 
-    def _read(self, answer: httpx.Response, num_items: int) -> list[float]:
+    def _read(self, answer: httpx.Response, body: dict[str, Any]) -> list[float]:
         """The rewards of an answer.
 
         Raises:
-            ServerError: it is none of this server, such as a page to log in.
+            ServerError: it is none of this server, such as a page to log in, or that to another request.
         """
         try:
-            rewards = [float(reward) for reward in answer.json()["rewards"]]
+            found = answer.json()
+            rewards = [_finite(reward) for reward in found["rewards"]]
         except (LookupError, RecursionError, TypeError, ValueError) as error:
             said = f"{answer.text[:200]!r}{self._proxy}"
             raise ServerError(
-                f"{self._url}: answers as no server of rewards does, with {said}; check the address "
+                f"{self._shown}: answers as no server of rewards does, with {said}; check the address "
                 "(COOPER_REWARD_URL)"
             ) from error
-        if len(rewards) != num_items:
+        if len(rewards) != len(body["items"]):
             raise ServerError(
-                f"{self._url}: gave {len(rewards)} rewards for {num_items} completions; check the address"
+                f"{self._shown}: gave {len(rewards)} rewards for {len(body['items'])} completions; check the "
+                "address"
+            )
+        if found.get("request_id") != body["request_id"]:
+            raise ServerError(
+                f"{self._shown}: gave the answer to another request; look at what stands between this "
+                "process and the server"
             )
         return rewards
 
@@ -208,10 +231,31 @@ class RewardClient:
         """
         if (cause := distrust_in(error)) is not None:
             raise ServerError(
-                f"{self._url}: its certificate is not trusted ({cause.verify_message}); give "
+                f"{self._shown}: its certificate is not trusted ({cause.verify_message}); give "
                 "certificates=FILE (COOPER_REWARD_CERTIFICATES) with the authority that signed it, and the "
                 "server's name as the certificate has it"
             ) from error
+
+
+def _check_address(address: str, *, shown: str) -> None:
+    """Raises ConfigError for one that cannot be asked."""
+    try:
+        parsed = httpx.URL(address)
+        is_whole = parsed.scheme in {"http", "https"} and bool(parsed.host)
+        is_bare = not (parsed.query or parsed.fragment)
+    except (httpx.InvalidURL, TypeError):
+        is_whole = is_bare = False
+    if not (is_whole and is_bare):
+        raise ConfigError(
+            f"url={shown!r}: cannot be used; write it with http:// or https:// and without a query "
+            "(COOPER_REWARD_URL)"
+        )
+
+
+def _finite(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ValueError(f"{value!r} is no reward")
+    return float(value)
 
 
 def _bare_token(token: str) -> str:

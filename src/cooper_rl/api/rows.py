@@ -1,7 +1,7 @@
 """Trainers' columns as completions in groups: plain texts or chat messages, in any order."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -36,41 +36,59 @@ class CompletionGroup:
 
 
 def read_rows(
-    completions: Sequence[Any],
+    completions: Iterable[Any],
     *,
-    prompts: Sequence[Any] | None,
-    questions: Sequence[Any] | None,
-    reference_answers: Sequence[Any],
-    group_ids: Sequence[Any] | None,
+    prompts: Iterable[Any] | None,
+    questions: Iterable[Any] | None,
+    reference_answers: Iterable[Any],
+    group_ids: Iterable[Any] | None,
 ) -> list[Row]:
     """One row per completion; the question of a prompt is its last user message, or the whole plain text.
 
     Raises:
-        DataError: columns of different lengths, or a value that is no text; names column and index.
+        DataError: a text in place of a column, columns of different lengths, or a value that is no text;
+            names column and index.
     """
     asked = questions if questions is not None else prompts
     if asked is None:
-        raise DataError("CooperReward needs questions or prompts, one per completion")
+        raise DataError("give questions or prompts, one per completion")
+    name = "questions" if questions is not None else "prompts"
+    completions = _column(completions, "completions")
+    asked = _column(asked, name)
+    reference_answers = _column(reference_answers, "reference_answers")
+    group_ids = None if group_ids is None else _column(group_ids, "group_ids")
     columns = {
-        "questions" if questions is not None else "prompts": asked,
+        name: asked,
         "reference_answers": reference_answers,
         **({} if group_ids is None else {"group_ids": group_ids}),
     }
-    for name, values in columns.items():
+    for column, values in columns.items():
         if len(values) != len(completions):
             raise DataError(
-                f"{name}: {len(values)} values for {len(completions)} completions; give one per completion"
+                f"{column}: {len(values)} values for {len(completions)} completions; give one per completion"
             )
     role = None if questions is not None else "user"
     return [
         Row(
-            question=_text(asked[index], role, column=next(iter(columns)), index=index),
+            question=_text(asked[index], role, column=name, index=index),
             reference_answer=_text(reference_answers[index], None, column="reference_answers", index=index),
             completion=_text(completion, "assistant", column="completions", index=index, may_be_empty=True),
             group=None if group_ids is None else replace_surrogates(str(group_ids[index])),
         )
         for index, completion in enumerate(completions)
     ]
+
+
+def _column(values: Any, name: str) -> list[Any]:
+    """A column's values by their place: a pandas Series would be asked for its labels."""
+    if not isinstance(values, str | bytes | Mapping):
+        try:
+            return list(values)
+        except TypeError:
+            pass
+    raise DataError(
+        f"{name}: is {str(values)[:80]!r} ({type(values).__name__}); give a list, one value per completion"
+    )
 
 
 def group_rows(rows: Sequence[Row]) -> list[CompletionGroup]:
