@@ -113,6 +113,11 @@ class RewardRun:
         return self._run.recent_pairs
 
     @property
+    def past(self) -> RunState:
+        """What later steps need of the steps done."""
+        return self._run
+
+    @property
     def saved_step(self) -> int:
         """The step of the last checkpoint in its own folder; 0: there is none of this state."""
         return self._saved_step or 0

@@ -34,6 +34,10 @@ class RunState(Record):
     """One entry for each data that the gate was measured on, in the order of their first steps."""
     recent_pairs: tuple[PreferencePair, ...] = ()
     """The newest pairs, oldest first."""
+    num_pairs: int = 0
+    """Of all steps; in runs of earlier versions, of those since."""
+    num_alarms: int = 0
+    """Steps at which the monitor saw hacking, likewise."""
 
     @property
     def is_hacked(self) -> bool:
@@ -58,6 +62,8 @@ class RunState(Record):
         """After a step with these metrics, at which the monitor came to this state."""
         is_denied, judged = bool(row.monitor.denied), row.eval.judge_accuracy
         changes: dict[str, object] = {"monitor": monitor.after_denial() if is_denied else monitor}
+        changes["num_pairs"] = self.num_pairs + int(row.pairs.count or 0)
+        changes["num_alarms"] = self.num_alarms + bool(row.monitor.alarm)
         if not self.is_hacked and row.monitor.alarm and not is_denied:
             changes["first_alarm_step"] = row.step
         if judged is not None and (self.best_judged is None or judged > self.best_judged):

@@ -120,7 +120,7 @@ def _add_rewards(app: FastAPI, config: LearnConfig) -> None:
     async def rewards(run: str, request: RewardRequest, raw: Request) -> RewardResponse:
         """Rewards of a batch from VerifyRM as it is; it learns from the batch when the answer is sent."""
         rows = tuple(Row(i.question, i.reference_answer, i.completion, i.group) for i in request.items)
-        entry = await _ask(raw, run, requests.Request(request.request_id, rows, request.learn))
+        entry = await _ask(raw, run, requests.Request(request.request_id, rows, request.learn), config)
         return RewardResponse(
             rewards=list(entry.rewards),
             run=run,
@@ -133,7 +133,7 @@ def _add_rewards(app: FastAPI, config: LearnConfig) -> None:
     @app.post("/v1/runs/{run}/openrlhf", responses=ERRORS)
     async def openrlhf(run: str, request: CollectedRequest, raw: Request) -> OpenRLHFResponse:
         """OpenRLHF's protocol; what it sends is collected into steps of `collect_items` completions."""
-        entry = await _ask(raw, run, requests.Request(None, read_openrlhf(request, config), "later"))
+        entry = await _ask(raw, run, requests.Request(None, read_openrlhf(request, config), "later"), config)
         return OpenRLHFResponse(rewards=list(entry.rewards), scores=list(entry.rewards))
 
     @app.get("/v1/runs", responses={401: ERRORS[401]})
@@ -142,8 +142,9 @@ def _add_rewards(app: FastAPI, config: LearnConfig) -> None:
         return [run.describe() for run in raw.app.state.runs.all()]
 
 
-async def _ask(raw: Request, name: str, request: requests.Request) -> Entry:
+async def _ask(raw: Request, name: str, request: requests.Request, config: LearnConfig) -> Entry:
     raw.state.facts.update(run=name[:80], items=len(request.rows), learn=request.learn)
+    requests.check(request, config)
     answer = raw.app.state.runs.get(name).submit(request)
     # A client that goes away takes back nothing: it will ask again.
     return await asyncio.shield(asyncio.wrap_future(answer))

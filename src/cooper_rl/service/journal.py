@@ -55,6 +55,7 @@ class Journal:
         """
         self._path = folder / NAME
         self._kept_rewards = kept_rewards
+        self._num_rewards = 0
         self._answers: dict[str, Entry] = {}
         try:
             self._file = LineFile(self._path, is_durable=True)
@@ -64,6 +65,11 @@ class Journal:
             raise DataError(
                 f"{self._path}: cannot be used ({error}); mend the folder's disk or rights"
             ) from error
+
+    @property
+    def is_long(self) -> bool:
+        """True if it holds twice as many rewards as are to be kept."""
+        return self._num_rewards > 2 * self._kept_rewards
 
     def find(self, request_id: str) -> Entry | None:
         """The answer to a request, without its rows."""
@@ -81,6 +87,7 @@ class Journal:
             raise self._refused(error) from error
         for entry in entries:
             _remember(self._answers, entry)
+            self._num_rewards += len(entry.rewards)
 
     def compact(self, step: int) -> None:
         """Drop the rows of all steps up to this one, of which there is a checkpoint, and the oldest answers.
@@ -112,8 +119,10 @@ class Journal:
     def _read(self) -> list[Entry]:
         answers: dict[str, Entry] = {}
         unlearned: list[Entry] = []
+        self._num_rewards = 0
         for entry in self._entries():
             _remember(answers, entry)
+            self._num_rewards += len(entry.rewards)
             if entry.rows:
                 unlearned.append(entry)
         # Replaced at once: a `find` from another thread meanwhile would miss what is not read yet, and its

@@ -1,6 +1,6 @@
 """Metrics of the server of rewards that learn, for Prometheus."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
 from prometheus_client import Counter, Gauge, Histogram
@@ -45,21 +45,25 @@ class RewardNumbers(HttpNumbers):
         self._pairs = Counter("cooper_reward_pairs", "Preference pairs.", **named)
         self._alarms = Counter("cooper_reward_alarms", "Steps at which the monitor saw hacking.", **named)
 
-    def open_run(self, run: str, rows: Iterable[StepMetrics]) -> None:
-        """Show a run as its checkpoint has it: its counts begin with those of the newest steps."""
+    def open_run(self, run: str, rows: Sequence[StepMetrics], *, num_pairs: int, num_alarms: int) -> None:
+        """Show a run as its checkpoint has it."""
         # 0 from the start: Prometheus sees no rise in a number that was not there, and a board no good run.
-        for count in (self._pairs, self._alarms, self.repeated):
-            count.labels(run)
+        self.repeated.labels(run)
+        self._pairs.labels(run).inc(num_pairs)
+        self._alarms.labels(run).inc(num_alarms)
         self.is_stopped.labels(run).set(0)
         for row in rows:
-            self.add_step(run, row)
+            self._show(run, row)
 
     def add_step(self, run: str, row: StepMetrics) -> None:
         """Show the last step's numbers, and count its pairs and alarm."""
+        self._show(run, row)
+        self._pairs.labels(run).inc(row.pairs.count or 0)
+        self._alarms.labels(run).inc(bool(row.monitor.alarm))
+
+    def _show(self, run: str, row: StepMetrics) -> None:
         self.step.labels(run).set(row.step)
         self._score.labels(run).set(row.rollout.verify_rm_reward)
         self._rule_accuracy.labels(run).set(row.rollout.rule_accuracy)
         if row.gate.worst_canary_high is not None:
             self._canary_high.labels(run).set(row.gate.worst_canary_high)
-        self._pairs.labels(run).inc(row.pairs.count or 0)
-        self._alarms.labels(run).inc(bool(row.monitor.alarm))

@@ -6,7 +6,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from cooper_rl.api.rows import Row
+from cooper_rl.api.rows import Row, group_rows
+from cooper_rl.config.serve import LearnConfig
 from cooper_rl.errors import CooperError
 from cooper_rl.service.journal import Entry
 
@@ -41,6 +42,22 @@ class Waiting:
 
     request: Request
     answer: Future[Entry] = field(default_factory=Future[Entry])
+
+
+def check(request: Request, config: LearnConfig) -> None:
+    """Refuse a request that is wrong in itself: it must begin no run, and reach no queue, where it would stop
+    one.
+
+    Raises:
+        DataError: a group id stands for two problems.
+        ConflictError: its completions are to be collected, and nobody said how many make a step.
+    """
+    group_rows(request.rows)
+    if request.learn == "later" and config.collect_items is None:
+        raise ConflictError(
+            "learn=later collects the completions of one training step, and the server was not told how many "
+            "that are; start it with --set collect_items=COUNT, or send whole batches with learn=now"
+        )
 
 
 def regroup(rows: list[Row]) -> list[Row]:

@@ -16,7 +16,7 @@ from concurrent.futures import Future
 from pathlib import Path
 
 from cooper_rl.api.reward_run import RewardRun, ScoredRows
-from cooper_rl.api.rows import Row, group_rows
+from cooper_rl.api.rows import Row
 from cooper_rl.config.serve import LearnConfig
 from cooper_rl.errors import CooperError, DataError, ServerError, StorageError
 from cooper_rl.servers.batcher import MAX_RETRY_SECONDS, QueueFullError
@@ -64,6 +64,8 @@ class ServedRun:
         self._collected: list[tuple[Row, ...]] = []
         """Requests of the step that is being collected, which `learn=later` adds to."""
         self._taken: list[Waiting] = []
+        self._needless_step = 0
+        """The step up to which the journal need hold no completions."""
         self.num_waiting = 0
         """Completions that wait or are being scored."""
         self.opened: Future[None] = Future()
@@ -91,23 +93,15 @@ class ServedRun:
         }
 
     def submit(self, request: Request) -> Future[Entry]:
-        """The answer, at once or when it is there; of a repeated request the answer that it had.
+        """The answer to a request that was checked, at once or when it is there; of a repeated one the answer
+        that it had.
 
         Raises:
-            DataError: a group id stands for two problems.
             ConflictError: a request id that stands for another request.
             QueueFullError: too many completions wait already.
             RunStoppedError: the run takes no more requests.
             ServerError: the server is shutting down.
         """
-        # Checked by the caller's thread: a request that is wrong must not reach the queue, where it would
-        # stop the run.
-        group_rows(request.rows)
-        if request.learn == "later" and self._config.collect_items is None:
-            raise ConflictError(
-                "learn=later collects the completions of one training step, and the server was not told how "
-                "many that are; start it with --set collect_items=COUNT, or send whole batches with learn=now"
-            )
         with self._changed:
             # Before the limits: a repeated request costs nothing, and refusing it would make the client
             # repeat it for ever.
@@ -185,7 +179,8 @@ class ServedRun:
         self._folder.mkdir(parents=True, exist_ok=True)
         journal = Journal(self._folder, kept_rewards=self._config.kept_rewards)
         self._run = run = self._make(self._folder / "checkpoints")
-        self._numbers.open_run(self.name, run.metrics)
+        past = run.past
+        self._numbers.open_run(self.name, run.metrics, num_pairs=past.num_pairs, num_alarms=past.num_alarms)
         self._show(run)
         for entry in journal.unlearned:
             if entry.step is None or entry.step <= run.step:
@@ -263,6 +258,8 @@ class ServedRun:
         self._collected.extend(entry.rows for entry in entries if entry.rows)
         for waiting, entry in zip(batch, entries, strict=True):
             self._finish(waiting, entry)
+        if journal.is_long:  # a run that is only asked for scores has no checkpoints
+            self._compact(journal)
         if entries[-1].ends_step:
             self._learn(run, journal, scored=scored if is_step else None)
 
@@ -356,8 +353,12 @@ class ServedRun:
         if run.saved_step == before:
             return
         self._numbers.saved_step.labels(self.name).set(run.saved_step)
+        self._needless_step = before
+        self._compact(journal)
+
+    def _compact(self, journal: Journal) -> None:
         try:
-            journal.compact(before)
+            journal.compact(self._needless_step)
         except DataError as error:
             logger.error("run %s: %s", self.name, error)  # noqa: TRY400 the next checkpoint tries again
 
