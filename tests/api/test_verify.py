@@ -6,6 +6,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from typing import Any
 
 import psutil
 import pytest
@@ -101,9 +102,17 @@ def test_a_question_and_a_cut_end_count() -> None:
     assert [row.label for row in rows] == [None, 1]
     with pytest.raises(DataError, match=r"finish_reasons: 1 for 2 items; give one for each"):
         label([("q", "12", "#### 12")] * 2, finish_reasons=["stop"])
+    with pytest.raises(DataError, match=r"finish_reasons: 'cut' is none; write 'stop', 'length' or None"):
+        label([("q", "12", "#### 12")], finish_reasons=["cut"])  # pyright: ignore[reportArgumentType]
 
 
-@pytest.mark.parametrize("item", [("7", None), ("7",), (7, "7"), ("7", "7", "", "eos"), ("7",) * 5])
+@pytest.mark.parametrize(
+    "item",
+    [
+        *(("7", None), ("7",), (7, "7"), ("7", "7", "", "eos"), ("7",) * 5),
+        *("77", {"reference_answer": "7", "completion": "7"}, None, 5),
+    ],
+)
 def test_an_item_that_is_no_pair_of_strings_is_named(item) -> None:
     with pytest.raises(DataError, match=r"^item 1: .* is no pair of strings; give \(reference answer, "):
         verify_many([("7", "7"), item])
@@ -141,3 +150,10 @@ def test_half_a_surrogate_pair_is_read_as_the_replacement_character() -> None:
 def test_a_row_to_label_that_is_not_three_strings_is_named() -> None:
     with pytest.raises(DataError, match=r"^item 0: \('q', '1'\) is not three strings; give \(question, "):
         label([("q", "1")])
+
+
+@pytest.mark.parametrize("item", ["abc", {"question": "q", "reference_answer": "1", "completion": "1"}, None])
+def test_a_text_a_mapping_and_nothing_are_no_rows_to_label(item: Any) -> None:
+    """A text would be read letter by letter, and a mapping by its keys."""
+    with pytest.raises(DataError, match=r"^item 0: .* is not three strings; give \(question, "):
+        label([item])

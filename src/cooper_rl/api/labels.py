@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable, Sequence
 from contextlib import closing
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
+from cooper_rl.api.verify import read_tuple
 from cooper_rl.config.data import LabelingConfig
 from cooper_rl.domains.open import default_domain
 from cooper_rl.errors import DataError
@@ -61,16 +62,19 @@ def label(
     config = config or LabelingConfig()
     rows: list[JudgeItem] = []
     for index, item in enumerate(items):
-        texts = tuple(item)
+        texts = read_tuple(item)
         if len(texts) != 3 or not all(isinstance(text, str) for text in texts):
             raise DataError(
                 f"item {index}: {item!r} is not three strings; give (question, reference answer, completion)"
             )
-        rows.append(JudgeItem(*map(replace_surrogates, texts)))
+        rows.append(JudgeItem(*map(replace_surrogates, map(str, texts))))
     if finish_reasons is not None and len(finish_reasons) != len(rows):
         raise DataError(
             f"finish_reasons: {len(finish_reasons)} for {len(rows)} items; give one for each, or None for it"
         )
+    unknown = set(finish_reasons or ()) - {None, *get_args(FinishReason)}
+    if unknown:
+        raise DataError(f"finish_reasons: {min(map(str, unknown))!r} is none; write 'stop', 'length' or None")
     if not rows:
         return []
     domain = default_domain()

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from pydantic import ValidationError
@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from cooper_rl.config.models import VerifyRMConfig
 from cooper_rl.domains.open import default_domain, find_domain
 from cooper_rl.errors import ConfigError, DataError
-from cooper_rl.machine.device import pick_device
+from cooper_rl.machine.device import read_device
 from cooper_rl.method.questions import with_questions
 from cooper_rl.models.precision import Compute
 from cooper_rl.models.verify_rm import (
@@ -43,6 +43,7 @@ def load_verify_rm(
         precision: Of the forward pass; weights stay in fp32. `auto`: bf16 where the hardware has it.
 
     Raises:
+        ConfigError: an unknown device or precision.
         ModelError: missing, incomplete, of another architecture, or with more than one logit.
 
     Examples:
@@ -52,7 +53,9 @@ def load_verify_rm(
         >>> 0 < scores[0] < 1
         True
     """
-    verify_rm = load(path, device=pick_device() if device is None else torch.device(device))
+    if precision not in get_args(Compute):
+        raise ConfigError(f"precision={precision!r}: use one of {', '.join(get_args(Compute))}")
+    verify_rm = load(path, device=read_device(device))
     return dataclasses.replace(verify_rm, compute=precision)
 
 
@@ -108,7 +111,7 @@ def train_verify_rm(
             f"validation: {len(shared)} of its rows have a question of `examples`, e.g. "
             f"{shared[0].question[:80]!r}; split by question, or the validation says nothing"
         )
-    place = pick_device() if device is None else torch.device(device)
+    place = read_device(device)
     if backbone is None:
         texts = [text for e in examples for text in (e.question, e.reference_answer, e.completion)]
         model = make_from_scratch(texts, section.scratch, seed=seed, device=place)

@@ -1,6 +1,6 @@
 """The settings of `CooperReward`: the part of the section `cooper` that a reward reads, and its examples."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from cooper_rl.config.data import RuleConfig
 from cooper_rl.domains.base import Domain
 from cooper_rl.domains.open import default_domain, find_domain
 from cooper_rl.errors import ConfigError, DataError
-from cooper_rl.machine.device import pick_device
+from cooper_rl.machine.device import read_device
 from cooper_rl.method.questions import with_questions
 from cooper_rl.records.verify_formats import read_examples
 from cooper_rl.schema.data import VerifyExample
@@ -81,7 +81,7 @@ def make_settings(
         replay=replayed,
         held_out=held,
         seed=seed,
-        device=pick_device() if device is None else torch.device(device),
+        device=read_device(device),
         domain=default_domain() if domain is None else find_domain(domain),
     )
 
@@ -116,17 +116,18 @@ def _reward_section(config: CooperConfig | Mapping[str, Any] | None, *, has_held
 
 
 def _validated(values: Mapping[str, Any]) -> CooperConfig:
-    unread = sorted(set(values) - set(KEYS))
+    if not isinstance(values, Mapping):
+        raise ConfigError(f"config: {values!r:.80} is no mapping; give the keys {', '.join(KEYS)}")
+    unread = sorted(map(str, set(values) - set(KEYS)))
     if unread:
         raise ConfigError(
             f"config: {', '.join(unread)}: not read by a reward; its keys are {', '.join(KEYS)}, and the "
             "policy's settings are the trainer's"
         )
     merged = dict(values)
-    pairs = dict(merged.get("pairs") or {})
-    if "assistant" not in pairs and "negatives" not in pairs:
-        pairs["negatives"] = {"assistant": 0, "rollout": 1, "perturb": 1}
-    merged["pairs"] = pairs
+    pairs = merged.get("pairs") or {}
+    if isinstance(pairs, Mapping) and "assistant" not in pairs and "negatives" not in pairs:
+        merged["pairs"] = {**pairs, "negatives": {"assistant": 0, "rollout": 1, "perturb": 1}}
     try:
         return CooperConfig.model_validate(merged)
     except ValidationError as error:
@@ -146,6 +147,8 @@ def _read_examples(source: Examples, *, name: str) -> list[VerifyExample]:
     if isinstance(source, str | Path):
         return list(read_examples(Path(source)).records)
     examples: list[VerifyExample] = []
+    if not isinstance(source, Iterable) or isinstance(source, Mapping | bytes):
+        raise DataError(f"{name}: {source!r:.80} is no list of labelled examples, and no path of their file")
     for index, row in enumerate(source):
         try:
             examples.append(row if isinstance(row, VerifyExample) else VerifyExample.model_validate(row))

@@ -75,7 +75,7 @@ def verify_many(
 
 
 def _read_item(index: int, item: Sequence[object]) -> AnswerItem:
-    parts = tuple(item)
+    parts = read_tuple(item)
     texts, ending = parts[:3], parts[3] if len(parts) == 4 else None
     is_read = 2 <= len(parts) <= 4 and all(isinstance(text, str) for text in texts)
     if not is_read or ending not in (None, *get_args(FinishReason)):
@@ -86,6 +86,14 @@ def _read_item(index: int, item: Sequence[object]) -> AnswerItem:
     return AnswerItem(
         *map(replace_surrogates, map(str, texts)), finish_reason=cast(FinishReason | None, ending)
     )
+
+
+def read_tuple(item: object) -> tuple[object, ...]:
+    """The parts of a row that is a tuple or a list; none of anything else, which is no row.
+
+    A text would give its letters, and a mapping its keys.
+    """
+    return tuple(item) if isinstance(item, tuple | list) else ()
 
 
 @cache

@@ -2,6 +2,8 @@
 
 import torch
 
+from cooper_rl.errors import ConfigError
+
 
 def pick_device() -> torch.device:
     """This process's CUDA device, else Apple's GPU (MPS), else the CPU. Called by stages, passed down."""
@@ -10,6 +12,22 @@ def pick_device() -> torch.device:
     if torch.backends.mps.is_available():
         return torch.device("mps")
     return torch.device("cpu")
+
+
+def read_device(name: str | torch.device | None) -> torch.device:
+    """The device that a caller names; None: `pick_device`.
+
+    Raises:
+        ConfigError: torch knows no such device.
+    """
+    if name is None:
+        return pick_device()
+    try:
+        return torch.device(name)
+    except RuntimeError as error:
+        raise ConfigError(
+            f"device={name!r}: torch has no such device; write cpu, cuda, cuda:1 or mps"
+        ) from error
 
 
 def float64_device(device: torch.device) -> torch.device:
