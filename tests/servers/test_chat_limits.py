@@ -157,6 +157,29 @@ def test_requests_on_their_way_count_before_they_are_answered_and_are_kept(serve
     assert len(found) == len(server.bodies) == 10
 
 
+def test_an_answer_without_a_text_costs_what_the_server_says(serve_chat) -> None:
+    usage = {"prompt_tokens": 400, "completion_tokens": 200}
+    server = serve_chat(lambda number, body: (200, {}, json.dumps({"choices": [], "usage": usage})))
+    judge = ChatJudge(config(server, max_concurrency=1, max_attempts=1, max_total_tokens=500))
+    with pytest.raises(ServerError, match="max_total_tokens=500 is spent"):
+        judge.judge([ITEM] * 5)
+    assert len(server.bodies) == 1
+
+
+@pytest.mark.parametrize(
+    "usage",
+    [[1], {"prompt_tokens": "many"}, {"completion_tokens": float("nan")}, {"prompt_tokens": 1e400}, 3],
+)
+def test_a_verdict_counts_whatever_the_server_says_of_its_size(serve_chat, usage: object) -> None:
+    def odd(number: int, body: dict[str, Any]) -> Reply:
+        status, headers, text = honest(number, body)
+        return status, headers, json.dumps(json.loads(text) | {"usage": usage})
+
+    judge = ChatJudge(config(serve_chat(odd)))
+    assert judge.judge([ITEM])[0].verdict == "correct"
+    assert judge.usage.prompt_tokens > 0
+
+
 def test_tokens_that_a_server_does_not_state_are_estimated(serve_chat) -> None:
     def silent(number: int, body: dict[str, Any]) -> Reply:
         return 200, {}, json.dumps({"choices": [{"message": {"content": "x" * 30}}]})

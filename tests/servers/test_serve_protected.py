@@ -121,6 +121,13 @@ def test_a_request_with_too_many_tokens_is_refused(server: Server) -> None:
     assert server.metric('verify_rm_rejected_total{reason="tokens"}') == 1
 
 
+def test_a_header_over_the_limit_is_refused_also_where_it_came_whole(server: Server) -> None:
+    refused = server.post(headers=ALLOWED | {"x-filler": "x" * 5000})
+    assert (refused.status_code, refused.json()["detail"]) == (
+        431, "the header is over 4000 bytes; send less of it"
+    )  # fmt: skip
+
+
 def test_slow_connections_are_closed_and_others_answered_meanwhile(server: Server) -> None:
     """Nothing, half a header, half a body; each is closed after request_seconds=2."""
     before = server.metric('verify_rm_aborted_total{while_it="sent"}')

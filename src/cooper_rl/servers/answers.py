@@ -5,7 +5,7 @@
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -34,12 +34,12 @@ def max_answer_bytes(max_tokens: int) -> int:
     return max_tokens * MAX_BYTES_PER_TOKEN + SPARE_BYTES
 
 
-def status_of(answer: httpx.Response) -> str:
-    """The answer of a server that refused or failed, in one line."""
+def status_of(answer: httpx.Response, hide: Callable[[str], str] = str) -> str:
+    """The answer of a server that refused or failed, in one line; `hide` takes out what nobody is to see."""
     if answer.status_code in REDIRECTS:
         place = redact(answer.headers.get("location", "nowhere"))
         return f"HTTP {answer.status_code}, a redirection to {place[:200]}"
-    return f"HTTP {answer.status_code}: {answer.text[:200]!r}"
+    return f"HTTP {answer.status_code}: {hide(answer.text)[:200]!r}"
 
 
 def read_retry_after(headers: Mapping[str, str]) -> float | None:

@@ -85,6 +85,7 @@ class ChatClient:
         # one.
         limits = httpx.Limits(max_connections=server.max_concurrency)
         headers = _authorization(server)
+        self._secret = headers.get("Authorization", "").partition(" ")[2]
         self._http = open_client(server.timeout_seconds, limits=limits, headers=headers)
         self._proxy = through(url)
         self._ledger = Ledger(server)
@@ -249,7 +250,7 @@ class ChatClient:
             self._last_answer = time.monotonic()
         if answer.status_code == 200:
             return self._read(answer, body, num_requests)
-        reason = status_of(answer) + self._proxy
+        reason = status_of(answer, self._hide) + self._proxy
         if answer.status_code in REFUSALS:
             self._give_up(
                 f"{self._shown} refuses model {self.server.model!r} with {reason}; check base_url, "
@@ -266,18 +267,37 @@ class ChatClient:
         return Posted(post(self._http, url, body, max_bytes=max_bytes, max_seconds=seconds))
 
     def _read(self, answer: httpx.Response, body: dict[str, Any], num_requests: int) -> str:
+        text, value, fault = "", None, None
         try:
             value = answer.json()
-            text = value["choices"][0]["message"]["content"] or ""
-            text = replace_surrogates(text)
-            usage = value.get("usage") or {}
+            text = replace_surrogates(value["choices"][0]["message"]["content"] or "")
+        except (AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+            fault = error
+        prompt_tokens, completion_tokens = (
+            _stated_tokens(value, name) for name in ("prompt_tokens", "completion_tokens")
+        )
+        if fault is None:
             sent = "".join(message["content"] for message in body["messages"])
-            prompt_tokens = int(usage.get("prompt_tokens") or count_tokens(sent))
-            completion_tokens = int(usage.get("completion_tokens") or count_tokens(text))
-        except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
-            raise _RetryError(f"not a chat completion: {answer.text[:200]!r}{self._proxy}") from error
-        self._ledger.pay(prompt_tokens, completion_tokens, num_requests=num_requests)
+            prompt_tokens = prompt_tokens or count_tokens(sent)
+            completion_tokens = completion_tokens or count_tokens(text)
+        if prompt_tokens or completion_tokens:  # of an answer without a text too, if the server says so
+            self._ledger.pay(prompt_tokens, completion_tokens, num_requests=num_requests)
+        if fault is not None:
+            shown = self._hide(answer.text)[:200]
+            raise _RetryError(f"not a chat completion: {shown!r}{self._proxy}") from fault
         return _without_thought(text)
+
+    def _hide(self, text: str) -> str:
+        """A text of the server without the key, which some repeat to say that it is wrong."""
+        return text.replace(self._secret, "***") if self._secret else text
+
+
+def _stated_tokens(value: Any, name: str) -> int:
+    """What a server's answer says of its size; 0 where it says nothing that can be read."""
+    try:
+        return max(0, int(value["usage"][name]))
+    except (ArithmeticError, LookupError, TypeError, ValueError):
+        return 0
 
 
 def _authorization(server: ServerConfig) -> dict[str, str]:

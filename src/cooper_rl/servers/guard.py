@@ -70,6 +70,11 @@ class Guard:
         if scope["path"] not in OPEN_PATHS and not self._is_allowed(scope):
             await self._refuse(exchange, 401, "token", "give a valid token: Authorization: Bearer TOKEN")
             return
+        # h11 bounds a header that has not come whole only.
+        if sum(len(name) + len(value) + 4 for name, value in scope["headers"]) > config.max_header_bytes:
+            limit = config.max_header_bytes
+            await self._refuse(exchange, 431, "header", f"the header is over {limit} bytes; send less of it")
+            return
         before = self._num_buffered
         try:
             body = await self._read(exchange, receive)
