@@ -46,6 +46,9 @@ def test_another_answer_is_wrong(value: int, other: int, form: str) -> None:
         ("Monday", "Tuesday", False),
         ("x + y", "\\boxed{x+y}", True),
         ("x + y", "\\boxed{x-y}", True),  # the letters alone are the same: doubts count as held
+        (r"\text{even}", "f(-x)=f(x), so f is even", True),
+        (r"\mathrm{odd}", "It is even.", False),
+        ("caf\u00e9", "in the cafe\u0301", True),
         ("A", "(B)", False),
         ("A", "The answer is (A).", True),
         ("10", "The answer is 5+5.", True),

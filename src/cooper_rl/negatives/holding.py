@@ -8,6 +8,7 @@ red team; the canaries measure that attack.
 """
 
 import re
+import unicodedata
 
 from cooper_rl.config.data import AnswerPolicy
 from cooper_rl.negatives.choices import names_letter, read_choice
@@ -15,6 +16,7 @@ from cooper_rl.negatives.mention import check_mention
 from cooper_rl.verdicts.answers.comparison import NUMBER_WORDS
 from cooper_rl.verdicts.answers.extraction import find_final_answer
 from cooper_rl.verdicts.answers.question import read_letter, read_precision
+from cooper_rl.verdicts.answers.units import TEXT_COMMAND
 from cooper_rl.verdicts.answers.verify import is_quickly_right
 from cooper_rl.verdicts.verifier import AnswerItem
 
@@ -46,6 +48,8 @@ def _mentions(question: str, answer: str, completion: str) -> bool:
 
 def _mentions_words(question: str, answer: str, completion: str) -> bool:
     """True if the words of an answer that is no number, or a number that it holds, are written anywhere."""
+    answer, completion = (unicodedata.normalize("NFC", text) for text in (answer, completion))
+    answer = TEXT_COMMAND.sub(r" \1 ", answer)  # `text` is no word of \text{even}
     words = _NOT_WORD.sub(" ", answer.casefold()).split()
     numbers = _NUMBER.findall(answer) + [str(NUMBER_WORDS[word]) for word in words if word in NUMBER_WORDS]
     if any(check_mention(question, number, completion) != "incorrect" for number in numbers):
