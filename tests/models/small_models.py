@@ -21,9 +21,9 @@ def save_small(kind: str, folder: Path, **options: Any) -> Path:
     tokenizer = build_tokenizer()
     config = AutoConfig.for_model(
         kind, vocab_size=len(tokenizer), hidden_size=32, intermediate_size=64, num_hidden_layers=2,
-        num_attention_heads=4, num_key_value_heads=2, head_dim=8, max_position_embeddings=512,
+        num_attention_heads=4, num_key_value_heads=2, head_dim=8,
         bos_token_id=None, pad_token_id=tokenizer.pad_token_id, eos_token_id=tokenizer.eos_token_id,
-        **(REFUSED.get(kind, {}) | options),
+        **({"max_position_embeddings": 512} | REFUSED.get(kind, {}) | options),
     )  # fmt: skip
     torch.manual_seed(0)
     AutoModelForCausalLM.from_config(config).save_pretrained(folder)

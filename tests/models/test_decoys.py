@@ -2,12 +2,13 @@
 
 import math
 import random
+import time
 from pathlib import Path
 
 import pytest
 import torch
 
-from cooper_rl.errors import ModelError
+from cooper_rl.errors import ConfigError, ModelError
 from cooper_rl.models.decoys import KEY, Decoys, add_decoys, decoys_of, nearest_answers
 from cooper_rl.models.packed.packing import count_packed
 from cooper_rl.models.template import note_reading
@@ -215,3 +216,27 @@ def test_every_second_decoy_is_near_the_reference_answer() -> None:
         assert len(set(DECOYS.draw(f"q{number}", "27")) & set(near)) >= 2
     words = Decoys(("ten apples", "two apples", "seven", "x + 1", "x - 1"), size=2)
     assert nearest_answers(words, "q", "x+1")[0] == "x - 1"
+
+
+def test_answers_of_which_none_is_short_enough_are_refused(make_verify_rm) -> None:
+    """The scores would be compared with nothing, as if no decoys had been asked for."""
+    with pytest.raises(ConfigError, match="num_decoys=3: none of the 2 reference answers has up to 100 char"):
+        add_decoys(make_verify_rm(0).model, ["x" * 101, "y" * 200], count=3)
+
+
+def test_few_different_answers_are_told(make_verify_rm, caplog: pytest.LogCaptureFixture) -> None:
+    add_decoys(make_verify_rm(0).model, ["7"] * 50, count=3)
+    assert "verify_rm.num_decoys=3, and the examples have 1 different short reference answers" in caplog.text
+
+
+def test_a_long_reference_answer_is_ranked_by_its_start() -> None:
+    """Spelling takes the product of both lengths: a request of a server could hold it up for minutes."""
+    decoys = Decoys(tuple(str(number) * 20 for number in range(100, 200)), size=3)
+    started = time.process_time()
+    assert len(nearest_answers(decoys, "q", "150" * 40_000)) > 0
+    assert time.process_time() - started < 5
+
+
+def test_half_a_surrogate_pair_is_scored_as_the_replacement_character(guarded: VerifyRM) -> None:
+    broken, mended = (VerifyItem(f"1+1?{end}", f"2{end}", f"2{end}") for end in ("\ud800", "\ufffd"))
+    assert guarded.score([broken]) == guarded.score([mended])

@@ -21,6 +21,7 @@ from cooper_rl.models.verify_rm import VerifyItem, VerifyRM, make_from_backbone,
 from cooper_rl.schema.data import VerifyExample
 from cooper_rl.tiny.tokenizer import build_tokenizer
 from cooper_rl.training.fitting.fit_verify_rm import fit_verify_rm
+from tests.models.small_models import save_small
 
 KINDS = {
     "qwen2": (Qwen2Config, Qwen2ForCausalLM),
@@ -75,3 +76,26 @@ def test_a_backbone_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
         path.unlink()
     with pytest.raises(ModelError, match="no tokenizer beside the model"):
         make_from_backbone(folder, seed=0, device=torch.device("cpu"))
+
+
+@pytest.mark.parametrize("rope_type", ["dynamic", "longrope"])
+def test_positions_that_follow_from_the_longest_text_of_a_batch_are_refused(
+    tmp_path: Path, rope_type: str
+) -> None:
+    factors: dict[str, object] = (
+        {"short_factor": [1.0] * 4, "long_factor": [2.0] * 4} if rope_type == "longrope" else {}
+    )
+    rope = {"rope_type": rope_type, "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 128}
+    folder = save_small("llama", tmp_path / "backbone", rope_parameters=rope | factors)
+    with pytest.raises(ModelError, match=f"rope_type='{rope_type}' in config.json makes a score depend"):
+        make_from_backbone(folder, seed=0, device=torch.device("cpu"))
+
+
+def test_a_text_beyond_a_table_of_positions_is_named(tmp_path: Path) -> None:
+    folder = save_small(
+        "opt", tmp_path / "backbone", max_position_embeddings=64, ffn_dim=64, word_embed_proj_dim=32
+    )
+    verify_rm = make_from_backbone(folder, seed=0, device=torch.device("cpu"))
+    assert len(verify_rm.score([VerifyItem("1+1?", "2", "2")])) == 1
+    with pytest.raises(ModelError, match=r"its table holds 64 positions, and a text has \d+ tokens"):
+        verify_rm.score([VerifyItem("1+1?", "2", "2 " * 100)])

@@ -21,6 +21,7 @@ is scored, and no completion has a part in the drawing. Training draws others in
 they are drawn from stand in the model's `config.json`.
 """
 
+import logging
 import math
 import random
 from collections import Counter
@@ -35,9 +36,11 @@ from pydantic import ValidationError
 
 from cooper_rl.config import names
 from cooper_rl.domains.open import find_domain
-from cooper_rl.errors import ModelError
+from cooper_rl.errors import ConfigError, ModelError
 from cooper_rl.randomness import derive_seed
 from cooper_rl.schema.data import Record
+
+logger = logging.getLogger(__name__)
 
 KEY = "verify_rm_decoys"
 """The key in a model's `config.json`."""
@@ -174,8 +177,10 @@ def _rank_by_nearness(decoys: Decoys, reference_answer: str) -> tuple[tuple[str,
     """The nearest answers first: by value, which is empty where the reference answer is no number, and by
     spelling. The same for all questions with this reference answer."""
     others = [answer for answer in dict.fromkeys(decoys.answers) if answer != reference_answer]
+    # Cut: spelling takes the product of both lengths, and no answer among the decoys is longer.
+    start = reference_answer[:MAX_ANSWER_CHARS]
     by_spelling = sorted(
-        others, key=lambda answer: -SequenceMatcher(None, answer, reference_answer, autojunk=False).ratio()
+        others, key=lambda answer: -SequenceMatcher(None, answer, start, autojunk=False).ratio()
     )
     value = _number(reference_answer)
     numbers = {answer: number for answer in others if (number := _number(answer)) is not None}
@@ -212,11 +217,26 @@ def add_decoys(
         answers: Reference answers of its training examples.
         count: Decoys of one problem.
         domain: Whose answers they are.
+
+    Raises:
+        ConfigError: no answer is short enough for a decoy.
     """
     if count == 0:
         setattr(model.config, KEY, None)
         return
     short = [answer for answer in answers if 0 < len(answer) <= MAX_ANSWER_CHARS]
+    if answers and not short:
+        raise ConfigError(
+            f"verify_rm.num_decoys={count}: none of the {len(answers)} reference answers has up to "
+            f"{MAX_ANSWER_CHARS} characters, and decoys are such answers; set verify_rm.num_decoys=0"
+        )
+    if len(set(short)) <= count:
+        logger.warning(
+            "verify_rm.num_decoys=%d, and the examples have %d different short reference answers: scores are "
+            "compared with fewer, and one text for all problems is paid more easily",
+            count,
+            len(set(short)),
+        )
     # By no run's seed: the same examples leave the same note.
     kept = random.Random(derive_seed("decoys")).sample(short, min(len(short), MAX_ANSWERS))
     note = _Note(

@@ -273,8 +273,17 @@ def check_tokens(token_ids: list[int], model: Any) -> list[int]:
     """The same ids, all of which the model knows.
 
     Raises:
-        ModelError: the tokenizer is another model's.
+        ModelError: the tokenizer is another model's, or the model has a table of positions and this text is
+            longer.
     """
+    # Rotary positions have no table, and no end.
+    has_table = getattr(model.config, "rope_parameters", None) is None
+    num_positions = getattr(model.config, "max_position_embeddings", None) if has_table else None
+    if num_positions is not None and len(token_ids) > num_positions:
+        raise ModelError(
+            f"{model.name_or_path}: its table holds {num_positions} positions, and a text has "
+            f"{len(token_ids)} tokens; use a model with rotary positions, or shorter texts"
+        )
     size = model.config.vocab_size
     # On a GPU an id past the embedding fails in a kernel, and with it every later call of the process.
     if max(token_ids, default=0) >= size:

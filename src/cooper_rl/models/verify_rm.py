@@ -37,11 +37,15 @@ from cooper_rl.models.template import Template, add_template, open_template
 from cooper_rl.models.verify_rm_card import write_card
 from cooper_rl.schema.data import VerifyExample
 from cooper_rl.schema.reports import BinaryScores
+from cooper_rl.schema.texts import replace_surrogates
 
 ENCODED_TOGETHER = 1024
 """Items whose token ids are held at a time; with decoys each has dozens of sequences."""
 CPU_ROWS = 8
 """`MAX_ROWS` of a pass on a CPU, whose memory is not what a batch is bounded for."""
+
+
+BATCH_DEPENDENT_ROPE = frozenset({"dynamic", "longrope"})
 
 
 class VerifyItem(NamedTuple):
@@ -109,7 +113,9 @@ class VerifyRM:
         self, items: Sequence[VerifyItem], *, epoch: int | None = None
     ) -> list[list[list[int]]]:
         """Token ids of `compared`, one list of sequences per item."""
-        groups = [self.compared(item, epoch=epoch) for item in items]
+        # Texts in memory may hold half a surrogate pair, of which no draw can be made.
+        readable = [VerifyItem(*map(replace_surrogates, item)) for item in items]
+        groups = [self.compared(item, epoch=epoch) for item in readable]
         sequences = iter(self.encode([item for group in groups for item in group]))
         return [list(itertools.islice(sequences, len(group))) for group in groups]
 
@@ -208,6 +214,7 @@ def load_verify_rm(path: str | Path, *, device: torch.device) -> VerifyRM:
     """
     name = check_architecture(path, suffix="ForSequenceClassification")
     model = load_model(AutoModelForSequenceClassification, name, device=device)
+    check_rotary(model.config, name)
     if model.config.num_labels != 1:
         raise ModelError(f"{name}: has {model.config.num_labels} logits; VerifyRM has one (num_labels=1)")
     tokenizer = load_tokenizer(name)
@@ -233,7 +240,25 @@ def make_from_backbone(path: str | Path, *, seed: int, device: torch.device) -> 
             pad_token_id=tokenizer.pad_token_id,
             new_weights={"score.weight"},
         )
+        check_rotary(model.config, name)
         return new_verify_rm(model, tokenizer)
+
+
+def check_rotary(config: Any, name: str) -> None:
+    """Refuse rotary positions whose frequencies follow from the longest sequence of a batch.
+
+    Raises:
+        ModelError: one long completion would change the score of every other one beside it.
+    """
+    parameters: dict[str, Any] = getattr(config, "rope_parameters", None) or {}
+    # Some models have one entry for each kind of layer.
+    entries = [parameters, *(each for each in parameters.values() if isinstance(each, dict))]
+    found = {str(entry.get("rope_type")) for entry in entries} & BATCH_DEPENDENT_ROPE
+    if found:
+        raise ModelError(
+            f"{name}: rope_type={found.pop()!r} in config.json makes a score depend on what is scored beside "
+            "it; use a model with another one, such as default, linear, yarn or llama3"
+        )
 
 
 @contextmanager

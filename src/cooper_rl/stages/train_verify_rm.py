@@ -142,7 +142,13 @@ def run(
 
 
 def _warn(validated: BinaryScores) -> None:
-    if validated.auroc is not None and validated.accuracy.value <= validated.majority_accuracy:
+    if validated.auroc is None:
+        logger.warning(
+            "all %d validation examples have one label: they do not say whether VerifyRM tells right from "
+            "wrong; validate on completions of both kinds",
+            validated.num_examples,
+        )
+    elif validated.accuracy.value <= validated.majority_accuracy:
         logger.warning(
             "VerifyRM is right on %.3f of %d validation examples, and the more frequent label on %.3f: it "
             "has not learned to compare answers; start from a pre-trained backbone, train on more labels, or "

@@ -225,6 +225,18 @@ def test_one_class_alone_is_refused(make_verify_rm) -> None:
         fit_verify_rm(make_verify_rm(0), only_correct, config=config(), seed=0)
 
 
+def test_hostile_texts_do_not_make_up_for_a_class_that_is_missing(make_verify_rm) -> None:
+    only_correct = [example for example in examples(10) if example.label == 1]
+    with pytest.raises(TrainingError, match="all 5 training examples have the label 1"):
+        train_in_lessons(
+            make_verify_rm(0),
+            only_correct,
+            config=config(hostile_fraction=0.5),
+            is_from_scratch=False,
+            seed=0,
+        )
+
+
 def test_the_learning_rate_warms_up_linearly_and_falls_to_a_tenth() -> None:
     """100 updates, 10 of warm-up: 1/11 first, 10/11 tenth, peak at 10, half way (.55) at 55, near .1 last."""
     factors = [learning_rate_factor(update, 100, 0.1) for update in range(100)]

@@ -201,6 +201,9 @@ def train_in_lessons(
         CooperError: `watch` ended the training.
     """
     domain = domain or default_domain()
+    if not config.swapped_references:
+        # Before hostile texts and canaries are added, all of which are wrong.
+        _check_labels(examples)
     # Decoys share everything before the reference answer, so that one that stands last costs little.
     note_reading(verify_rm.model, domain=domain.name, reference_last=config.num_decoys > 0)
     answers = [example.reference_answer for example in examples]
@@ -364,6 +367,14 @@ def _by_text(examples: Sequence[VerifyExample]) -> list[list[int]]:
 
 def _class_weights(examples: Sequence[VerifyExample], config: VerifyRMConfig) -> tuple[float, float] | None:
     """Weight of an incorrect and of a correct example; None when all count 1."""
+    num_correct = _check_labels(examples)
+    if config.class_balance == "none":
+        return None
+    return len(examples) / (2 * (len(examples) - num_correct)), len(examples) / (2 * num_correct)
+
+
+def _check_labels(examples: Sequence[VerifyExample]) -> int:
+    """The number of correct examples; refuses them where they have one label only."""
     num_correct = sum(example.label for example in examples)
     if num_correct in {0, len(examples)}:
         found = "there are no training examples"
@@ -373,9 +384,7 @@ def _class_weights(examples: Sequence[VerifyExample], config: VerifyRMConfig) ->
             f"{found}; VerifyRM needs correct and incorrect completions: sample from weaker or stronger "
             "models"
         )
-    if config.class_balance == "none":
-        return None
-    return len(examples) / (2 * (len(examples) - num_correct)), len(examples) / (2 * num_correct)
+    return num_correct
 
 
 def _explain(error: Exception, update: int, best: _Validation, config: VerifyRMConfig) -> Exception:
