@@ -122,10 +122,10 @@ def test_labels_of_a_table_are_texts(tmp_path: Path) -> None:
     assert "field 'label' is 'maybe' (str); write 1 for correct and 0" in found.rejected[1].reason
 
 
-def test_a_file_name_that_is_not_utf_8_is_shown_with_question_marks(tmp_path: Path) -> None:
+def test_a_file_name_that_is_not_utf_8_is_shown_with_replacement_characters(tmp_path: Path) -> None:
     rows, rejected = read(write(tmp_path / os.fsdecode(b"bad\xff.jsonl"), PLAIN, {"x": 1}))
-    assert (rows[0].problem.source, rows[0].completion.id) == ("bad?", "bad?-1")
-    assert rejected[0].file == str(tmp_path / "bad?.jsonl")
+    assert (rows[0].problem.source, rows[0].completion.id) == ("bad\ufffd", "bad\ufffd-1")
+    assert rejected[0].file == str(tmp_path / "bad\ufffd.jsonl")
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,8 @@ class RedTeamConfig(Section):
     max_unseen_problems: int = Field(default=200, ge=1)
     """Unseen problems, on which the texts that were found are measured. No search asks about them."""
     max_queries: int = Field(default=20_000, ge=1)
-    """Budget, in queries, of the search for universal texts on the score alone."""
+    """Budget, in queries, of the search for universal texts on the score alone. The known attacks are tried
+    whatever it is, and a round that has begun is ended."""
     max_seconds: float | None = Field(default=None, gt=0)
     """Time limit of that search, in seconds, and of each for one kind of answer; None: their queries alone
     bound them, and a seed gives the same texts again."""

@@ -20,6 +20,7 @@ from cooper_rl.records.parquet import parquet_lines, read_parquet
 from cooper_rl.records.tables import SUFFIXES as TABLE_SUFFIXES
 from cooper_rl.records.tables import read_table
 from cooper_rl.schema.data import Record, RejectedRow
+from cooper_rl.schema.texts import replace_surrogates
 
 R = TypeVar("R", bound=Record)
 
@@ -54,7 +55,7 @@ def read_rows(path: Path, *, is_limited: bool = True) -> Iterator[RawRow]:
     Raises:
         DataError: the file is missing, a folder, or not readable as what its suffix says.
     """
-    name = printable(path)
+    name = replace_surrogates(str(path))
     with _readable(path):
         if path.is_dir():
             raise DataError(f"{path}: is a folder; give one file in it")
@@ -69,11 +70,6 @@ def read_rows(path: Path, *, is_limited: bool = True) -> Iterator[RawRow]:
         else:
             _check_lines(path)
             yield from _read_jsonl(path)
-
-
-def printable(path: Path | str) -> str:
-    """A path as text that a file can hold; a name's bytes that are not UTF-8 become question marks."""
-    return str(path).encode(errors="replace").decode()
 
 
 def is_same_file(one: Path, other: Path) -> bool:
@@ -103,7 +99,7 @@ def _check_lines(path: Path) -> None:
 
 
 def _read_jsonl(path: Path) -> Iterator[RawRow]:
-    name = printable(path)
+    name = replace_surrogates(str(path))
     is_first = True
     with path.open("rb") as lines:
         for number, line in enumerate(lines, start=1):

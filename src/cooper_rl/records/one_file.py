@@ -11,10 +11,11 @@ from typing import Any, NamedTuple, get_args
 
 from cooper_rl.domains.base import FindReferenceFault
 from cooper_rl.errors import DataError
-from cooper_rl.records.files import RawRow, parse_row, printable
+from cooper_rl.records.files import RawRow, parse_row
 from cooper_rl.records.layouts import translate_attempt
 from cooper_rl.records.rejected import refuse_fault, stream_checked
 from cooper_rl.schema.data import Completion, FinishReason, Problem, RejectedRow
+from cooper_rl.schema.texts import replace_surrogates
 
 
 class Answered(NamedTuple):
@@ -45,7 +46,7 @@ def stream_one_file(
     """
 
     def check(row: RawRow) -> Answered:
-        found = _read(row, printable(path.stem), find_reference_fault)
+        found = _read(row, replace_surrogates(path.stem), find_reference_fault)
         refuse_fault(row, find_fault(found))
         return found
 

@@ -35,7 +35,6 @@ from cooper_rl.randomness import derive_seed
 from cooper_rl.records.files import (
     SUFFIXES,
     RawRow,
-    printable,
     read_rows,
     reject,
     write_records,
@@ -54,6 +53,7 @@ from cooper_rl.records.standard_input import standard_input
 from cooper_rl.schema.data import Problem, RejectedRow
 from cooper_rl.schema.paths import OutputFile
 from cooper_rl.schema.reports import CollectReport
+from cooper_rl.schema.texts import replace_surrogates
 from cooper_rl.storage.remote_data import (
     check_hub_extra,
     download,
@@ -244,7 +244,7 @@ def _open(name: str, storage: StorageConfig, collection: _Collection) -> _Source
         label = "stdin"
         rows = _piped_rows()
     elif Path(name).is_file() or name.endswith(SUFFIXES):
-        label = printable(Path(name).name)
+        label = replace_surrogates(Path(name).name)
         rows = read_rows(Path(name), is_limited=False)
     elif Path(name).is_dir():
         raise DataError(f"{name}: is a folder; name the .jsonl or .parquet files in it")
