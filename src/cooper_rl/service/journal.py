@@ -55,7 +55,7 @@ class Journal:
         """
         self._path = folder / NAME
         self._kept_rewards = kept_rewards
-        self._num_rewards = 0
+        self._num_idle = 0
         self._answers: dict[str, Entry] = {}
         try:
             self._file = LineFile(self._path, is_durable=True)
@@ -68,8 +68,8 @@ class Journal:
 
     @property
     def is_long(self) -> bool:
-        """True if it holds twice as many rewards as are to be kept."""
-        return self._num_rewards > 2 * self._kept_rewards
+        """True if it holds twice as many answers as are to be kept, of completions that no step waits for."""
+        return self._num_idle > 2 * self._kept_rewards
 
     def find(self, request_id: str) -> Entry | None:
         """The answer to a request, without its rows."""
@@ -87,7 +87,7 @@ class Journal:
             raise self._refused(error) from error
         for entry in entries:
             _remember(self._answers, entry)
-            self._num_rewards += len(entry.rewards)
+            self._num_idle += 0 if entry.rows else len(entry.rewards)
 
     def compact(self, step: int) -> None:
         """Drop the rows of all steps up to this one, of which there is a checkpoint, and the oldest answers.
@@ -119,10 +119,10 @@ class Journal:
     def _read(self) -> list[Entry]:
         answers: dict[str, Entry] = {}
         unlearned: list[Entry] = []
-        self._num_rewards = 0
+        self._num_idle = 0
         for entry in self._entries():
             _remember(answers, entry)
-            self._num_rewards += len(entry.rewards)
+            self._num_idle += 0 if entry.rows else len(entry.rewards)
             if entry.rows:
                 unlearned.append(entry)
         # Replaced at once: a `find` from another thread meanwhile would miss what is not read yet, and its
