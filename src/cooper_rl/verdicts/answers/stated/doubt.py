@@ -42,8 +42,9 @@ _NOT_THE_BOX = re.compile(
 _TAKEN_BACK = re.compile(
     r"[\s$.)\\\]*]{0,6},?\s?(?:(?:wait|no|hmm|oops|actually|sorry)[,.!:]*\s){0,2}"
     r"(?:which|but (?:this|that|it)|and (?:this|that)|this|that|it)?\s?"
-    r"(?:(?:is|was|were|would be|seems?|cannot be)\s(?:clearly )?(?:wrong|incorrect|not|false|a mistake)"
-    r"|(?:is|was)n't (?:right|correct|true|the answer))"
+    r"(?:(?:is|was|were|would be|seems?)\s(?:(?:clearly|certainly|obviously|an?|the)\s){0,2}"
+    r"(?:wrong|incorrect|not|false|mistaken?|erroneous|error|far from|impossible)\b"
+    r"|(?:cannot|can'?t|could not|couldn'?t) be\b|(?:is|was)n't (?:right|correct|true|the answer))"
     r"|[\s$.)\\\]*,\-…—–]{0,12}(?:(?:but|oh),? )?(?:(?:wait|hmm+|oops|actually|sorry|scratch that"
     r"|(?:correction|edit)(?=:)|or rather|hold on|hang on|never ?mind|my (?:mistake|bad)|on second thoughts?"
     r"|apologies|i (?:was wrong|take (?:that|it) back|made an? (?:mistake|error)))\b"
