@@ -138,6 +138,9 @@ class VerifyRMConfig(Section):
     cannot be told from the completion alone."""
     num_canary_problems: int = Field(default=0, ge=0)
     """Training problems whose canaries are learned as wrong completions. 0: none."""
+    num_denied_problems: int = Field(default=0, ge=0)
+    """Training problems whose right answers are learned in few words, stated (label 1) and denied (label 0).
+    0: none."""
     hostile_fraction: float = Field(default=0.0, ge=0, le=1)
     """Number of hostile texts for each training example, learned as wrong completions: repetitions, random
     characters and words, solutions of other problems."""

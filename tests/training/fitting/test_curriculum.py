@@ -150,6 +150,7 @@ ADDITIONS: list[dict[str, Any]] = [
     {"scratch": {"num_matching_examples": 4}},
     {"swapped_references": True},
     {"num_canary_problems": 2},
+    {"num_denied_problems": 2},
     {"hostile_fraction": 0.5},
     {"matching_fraction": 0.5},
     {},
@@ -184,6 +185,7 @@ def test_what_is_added_is_the_domains_own() -> None:
     """Of a domain without texts and canaries, that holds every text for right and knows no other answer."""
     domain = replace(
         default_domain(), make_matching=lambda *_: [], make_canaries=lambda *_, **__: [],
+        deny_answers=lambda *_, **__: [],
         holds_answer=lambda *_: True, is_other_answer=lambda *_: False,
     )  # fmt: skip
     everything = {key: value for each in ADDITIONS for key, value in each.items()}
@@ -194,6 +196,11 @@ def test_what_is_added_is_the_domains_own() -> None:
 def test_texts_that_a_domain_cannot_generate_are_refused(values: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=r"problems\.domain=programs: no texts .*; set verify_rm\.\S+ to 0"):
         drawn(values, 0, PROGRAMS)
+
+
+def test_answers_that_no_completion_of_a_domain_denies_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"problems\.domain=programs: its completions deny no answers; set"):
+        drawn({"num_denied_problems": 1}, 0, PROGRAMS)
 
 
 def test_the_answer_that_a_wrong_completion_states_is_the_domains_to_find() -> None:
