@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import torch
 
+from cooper_rl.api.groups import CompletionGroup, group_rows
 from cooper_rl.api.reward_config import RewardSettings
 from cooper_rl.api.reward_state import (
     NUM_METRICS,
@@ -27,7 +28,7 @@ from cooper_rl.api.reward_state import (
     versions_here,
     write_state,
 )
-from cooper_rl.api.rows import CompletionGroup, Row, group_rows
+from cooper_rl.api.rows import Row
 from cooper_rl.checkpoints.run_state import RunState
 from cooper_rl.checkpoints.store import CheckpointStore
 from cooper_rl.checkpoints.versions import VERIFY_RM, recorded_precision, say_differences

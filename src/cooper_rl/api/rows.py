@@ -1,13 +1,13 @@
-"""Trainers' columns as completions in groups: plain texts or chat messages, in any order."""
+"""Trainers' columns as completions: plain texts or chat messages.
 
-import hashlib
+Imports no library: `RewardClient` runs in workers that have httpx alone. `groups.py` makes groups of them.
+"""
+
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from cooper_rl.errors import DataError
 from cooper_rl.records.messages import last_text
-from cooper_rl.schema.data import FinishReason, Problem
 from cooper_rl.schema.texts import replace_surrogates
 
 
@@ -19,20 +19,6 @@ class Row(NamedTuple):
     completion: str
     group: str | None
     """None: consecutive rows with the same question and reference answer are one group."""
-
-
-@dataclass(frozen=True)
-class CompletionGroup:
-    """The completions of one problem, and which rows they are."""
-
-    problem: Problem
-    texts: tuple[str, ...]
-    indices: tuple[int, ...]
-
-    @property
-    def finish_reasons(self) -> tuple[FinishReason | None, ...]:
-        """Trainers do not say how a completion ended."""
-        return (None,) * len(self.texts)
 
 
 def read_rows(
@@ -89,44 +75,6 @@ def _column(values: Any, name: str) -> list[Any]:
     raise DataError(
         f"{name}: is {str(values)[:80]!r} ({type(values).__name__}); give a list, one value per completion"
     )
-
-
-def group_rows(rows: Sequence[Row]) -> list[CompletionGroup]:
-    """Groups in the order of their first rows.
-
-    Raises:
-        DataError: a group id stands for different questions or reference answers.
-    """
-    members: dict[object, list[int]] = {}
-    run = 0
-    for index, row in enumerate(rows):
-        if index and rows[index - 1][:2] != row[:2]:
-            run += 1
-        members.setdefault(run if row.group is None else row.group, []).append(index)
-    groups: list[CompletionGroup] = []
-    for indices in members.values():
-        first = rows[indices[0]]
-        other = next((index for index in indices if rows[index][:2] != first[:2]), None)
-        if other is not None:
-            raise DataError(
-                f"group_ids: {first.group!r} stands for two problems, at {indices[0]} and {other}: "
-                f"{first.question[:60]!r} and {rows[other].question[:60]!r}; one group has one question and "
-                "one reference answer"
-            )
-        problem = Problem(
-            id=first.group or _problem_id(first),
-            source="reward",
-            question=first.question,
-            reference_answer=first.reference_answer,
-        )
-        texts = tuple(rows[index].completion for index in indices)
-        groups.append(CompletionGroup(problem, texts, tuple(indices)))
-    return groups
-
-
-def _problem_id(row: Row) -> str:
-    """The same for the same problem in every run, since draws depend on it."""
-    return hashlib.blake2b(f"{row.question}\x1f{row.reference_answer}".encode(), digest_size=8).hexdigest()
 
 
 def _text(value: Any, role: str | None, *, column: str, index: int, may_be_empty: bool = False) -> str:

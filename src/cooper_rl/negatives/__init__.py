@@ -13,4 +13,5 @@ holding         may a text be right, doubts included?
 choices         the choice of a multiple-choice question that an answer is
 variants        other answers in the form of a given one
 matching        statements of an answer, right and not
+denials         right answers stated and denied
 """

@@ -6,7 +6,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from cooper_rl.api.rows import Row, group_rows
+from cooper_rl.api.groups import group_rows
+from cooper_rl.api.rows import Row
 from cooper_rl.config.serve import LearnConfig
 from cooper_rl.errors import CooperError
 from cooper_rl.service.journal import Entry

@@ -68,10 +68,7 @@ class PairMaker:
             for name, source in self._sources.items():
                 asked = [item for item in waiting if orders[item.problem_id][turn] == name]
                 if asked:
-                    known = {(pair.problem_id, pair.negative) for pair in pairs}
-                    found = self._ask(source, asked, groups, scores, counts, step=step, seed=seed)
-                    # Two sources may write one text, such as the next number.
-                    pairs += [pair for pair in found if (pair.problem_id, pair.negative) not in known]
+                    pairs += self._ask(source, asked, groups, scores, counts, step=step, seed=seed)
         pairs.sort(key=lambda pair: (pair.problem_id, pair.source))
         count = self.config.reward.num_audited_rollouts
         audited = audit(groups, scores, self.judge, self.domain, count)

@@ -247,17 +247,6 @@ def test_several_pairs_of_a_problem_have_different_sources(rule) -> None:
     assert three.num_positives == 2
 
 
-def test_no_pair_of_a_problem_comes_twice(rule) -> None:
-    """A changed number is often the one of a rollout; then the next source is asked."""
-    groups = [
-        rollouts("#### 10", *(f"#### {number}" for number in (0, 1, 5, 8, 9, 11, 12, 20, 100)), name=f"p{n}")
-        for n in range(40)
-    ]
-    pairs = make(rule, groups, negatives={"perturb": 1, "rollout": 1}, pairs__per_problem=2).pairs
-    assert len({(pair.problem_id, pair.negative) for pair in pairs}) == len(pairs)
-    assert len({pair.source for pair in pairs}) == 2
-
-
 def test_a_problem_that_is_drawn_twice_in_a_step_has_one_pair(rule) -> None:
     groups = [rollouts(RIGHT, W12), rollouts(RIGHT, W13)]
     for source in ("assistant", "rollout", "perturb"):
