@@ -115,7 +115,7 @@ class RewardRun:
 
     @property
     def past(self) -> RunState:
-        """What later steps need of the steps done."""
+        """The state after the steps done, as far as later ones need it."""
         return self._run
 
     @property

@@ -49,7 +49,7 @@ def read_parquet(path: Path, *, is_limited: bool) -> Iterator[Any]:
 
 
 def _narrow(kind: Any) -> Callable[[Any], Any] | None:
-    """What makes of the numbers of 32 or 16 bits in a value of a type the numbers that were written.
+    """A function that gives the numbers of 32 or 16 bits in a value of a type as they were written.
 
     As a number of 64 bits, .1 of 32 bits is .10000000149011612. None: the type holds no such number.
     """

@@ -293,7 +293,7 @@ class ChatClient:
 
 
 def _stated_tokens(value: Any, name: str) -> int:
-    """What a server's answer says of its size; 0 where it says nothing that can be read."""
+    """A size that a server's answer states; 0 where it states none that can be read."""
     try:
         return max(0, int(value["usage"][name]))
     except (ArithmeticError, LookupError, TypeError, ValueError):
