@@ -12,7 +12,7 @@ from cooper_rl.domains.base import Domain
 from cooper_rl.negatives.pairs import is_rejected
 from cooper_rl.schema.data import Verdict, VerifyExample
 from cooper_rl.training.negative_sources import ask_judge
-from cooper_rl.training.rollout import Group, Scores
+from cooper_rl.training.rollout import Group, Scores, places_of
 from cooper_rl.verdicts.hybrid import Judge, JudgeItem
 
 
@@ -38,14 +38,11 @@ def audit(groups: Sequence[Group], scores: Scores, judge: Judge | None, domain: 
         count: Most rollouts.
     """
     best: list[tuple[float, Verdict, JudgeItem]] = []
-    start = 0
-    for group in groups:
-        end = start + len(group.texts)
-        place = max(range(start, end), key=scores.verify_rm.__getitem__)
-        problem = group.problem
-        item = JudgeItem(problem.question, problem.reference_answer, group.texts[place - start])
+    for group, places in places_of(groups):
+        place = max(places, key=scores.verify_rm.__getitem__)
+        text = group.texts[places.index(place)]
+        item = JudgeItem(group.problem.question, group.problem.reference_answer, text)
         best.append((scores.verify_rm[place], scores.rule[place], item))
-        start = end
     chosen = sorted(best, key=lambda each: -each[0])[:count]
     judged = ask_judge(judge, [item for _, _, item in chosen])
     examples = [

@@ -25,7 +25,7 @@ from cooper_rl.randomness import derive_seed
 from cooper_rl.redteam.negatives import AttackWriter
 from cooper_rl.registry import Registry
 from cooper_rl.schema.data import Verdict
-from cooper_rl.training.rollout import Group, Scores
+from cooper_rl.training.rollout import Group, Scores, places_of
 from cooper_rl.verdicts.hybrid import Judge, JudgeItem
 from cooper_rl.verdicts.verifier import AnswerItem, Verifier
 
@@ -219,11 +219,11 @@ class OwnRollouts:
     ) -> list["_Candidate"]:
         """The best paid texts of each problem that may be rejected, by falling score."""
         wrong: dict[str, dict[str, _Candidate]] = {}
-        scored = zip(scores.verify_rm, scores.rule, strict=True)
-        for group in groups:
+        for group, places in places_of(groups):
             # A problem drawn twice in a step has one pair, from all of its rollouts.
             texts = wrong.setdefault(group.problem.id, {})
-            for text, (score, rule) in zip(group.texts, scored, strict=False):
+            for text, place in zip(group.texts, places, strict=True):
+                score, rule = scores.verify_rm[place], scores.rule[place]
                 item = JudgeItem(group.problem.question, group.problem.reference_answer, text)
                 # Copies of one text, which is what a hack looks like, must not take the places of others. The
                 # rule verifier may abstain on one of them alone, which ended at the token limit.

@@ -18,7 +18,7 @@ from cooper_rl.randomness import derive_seed
 from cooper_rl.schema.data import Pairing, PreferencePair, Verdict
 from cooper_rl.training.auditing import audit
 from cooper_rl.training.negative_sources import NEGATIVE_SOURCES, NegativeSource, SourceContext
-from cooper_rl.training.rollout import Group, Scores
+from cooper_rl.training.rollout import Group, Scores, places_of
 from cooper_rl.verdicts.hybrid import Judge
 from cooper_rl.verdicts.verifier import Verifier
 
@@ -127,11 +127,10 @@ def _choose_positives(
 ) -> list[RewriteItem]:
     """One rule-correct rollout of every problem that has any."""
     items: dict[str, RewriteItem] = {}
-    start = 0
-    for group in groups:
-        own = verdicts[start : start + len(group.texts)]
-        start += len(group.texts)
-        correct = [text for text, verdict in zip(group.texts, own, strict=True) if verdict == "correct"]
+    for group, places in places_of(groups):
+        correct = [
+            text for text, place in zip(group.texts, places, strict=True) if verdicts[place] == "correct"
+        ]
         if correct and group.problem.id not in items:
             chosen = random.Random(derive_seed(seed, "positive", group.problem.id)).choice(correct)
             items[group.problem.id] = RewriteItem(

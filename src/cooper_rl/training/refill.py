@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from cooper_rl.randomness import derive_seed
 from cooper_rl.schema.data import Problem, Verdict
-from cooper_rl.training.rollout import RolloutGroup, Scores
+from cooper_rl.training.rollout import RolloutGroup, Scores, places_of
 
 
 class Scored(NamedTuple):
@@ -105,10 +105,8 @@ def _is_flat(part: _Part) -> bool:
 
 def _split(scored: Scored) -> list[_Part]:
     parts: list[_Part] = []
-    start = 0
-    for group in scored.groups:
-        own = slice(start, start + len(group.texts))
-        start = own.stop
+    for group, places in places_of(scored.groups):
+        own = slice(places.start, places.stop)
         judge = scored.scores.judge
         parts.append(
             _Part(

@@ -1,11 +1,11 @@
 """Phases 1 and 2 of a step: rollouts from the policy, and their rewards (rows 6 and 7)."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import compress
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from cooper_rl.config.data import GenerationConfig
 from cooper_rl.distributed.ranks import ALONE, Ranks
@@ -49,6 +49,9 @@ class RolloutGroup:
         return tuple(generation.finish_reason for generation in self.generations)
 
 
+G = TypeVar("G", bound=Group)
+
+
 @dataclass(frozen=True)
 class Scores:
     """Both verifiers' results on all rollouts of a step, (B,) with groups contiguous."""
@@ -67,6 +70,14 @@ class Scores:
         judge = self.judge and list[Verdict](compress(self.judge, is_chosen))
         rule = list[Verdict](compress(self.rule, is_chosen))
         return Scores(list(compress(self.verify_rm, is_chosen)), rule, judge)
+
+
+def places_of(groups: Sequence[G]) -> Iterator[tuple[G, range]]:
+    """Every group with the places of its rollouts in `Scores`."""
+    start = 0
+    for group in groups:
+        yield group, range(start, start + len(group.texts))
+        start += len(group.texts)
 
 
 def begin_rollouts(
@@ -187,11 +198,9 @@ def sample_rollouts(
 ) -> list[RolloutSample]:
     """The rollouts with the highest rewards of different problems: what the policy is being paid for."""
     best: list[tuple[int, Group, str]] = []
-    start = 0
-    for group in groups:
-        place = max(range(start, start + len(group.texts)), key=lambda place: rewards[place])
-        best.append((place, group, group.texts[place - start]))
-        start += len(group.texts)
+    for group, places in places_of(groups):
+        place = max(places, key=rewards.__getitem__)
+        best.append((place, group, group.texts[places.index(place)]))
     best.sort(key=lambda found: -rewards[found[0]])
     return [
         RolloutSample(
