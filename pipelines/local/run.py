@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from cooper_rl.config.load import load
+from cooper_rl.errors import DataError
 from cooper_rl.machine.scratch import scratch_folder
 from cooper_rl.machine.sources import meaning
 from cooper_rl.progress import clock
@@ -85,6 +86,7 @@ def run_local(
     Raises:
         ConfigError: preset, override or parameter is wrong, there is no such image, or another process uses
             the folder, or it holds files of others; found before anything runs.
+        DataError: the log cannot be written.
     """
     started = time.monotonic()
     if preset.endswith(".toml"):
@@ -177,12 +179,18 @@ def _announce(
 
 def _follow_worker(request: dict[str, Any], log: Path, follower: Follower, *, token: str) -> int:
     """Run to the end; returns the exit status of kfp.local's process."""
-    with log.open("w", encoding="utf-8") as log_file, _worker(request, token) as process:
-        assert process.stdout is not None
-        for line in map(redactor(request["arguments"]), process.stdout):
-            log_file.write(line)
-            log_file.flush()
-            follower.read(line)
+    try:
+        with log.open("w", encoding="utf-8") as log_file, _worker(request, token) as process:
+            assert process.stdout is not None
+            for line in map(redactor(request["arguments"]), process.stdout):
+                log_file.write(line)
+                log_file.flush()
+                follower.read(line)
+    except OSError as error:
+        raise DataError(
+            f"{log}: cannot be written ({error}); free space and run the same command again: finished stages "
+            "are kept"
+        ) from error
     return process.returncode
 
 

@@ -253,6 +253,20 @@ def test_a_folder_of_a_run_that_cannot_be_written_is_named(
     assert "file: cannot be written: File exists; give another folder" in capsys.readouterr().err
 
 
+def test_a_disk_without_room_for_the_log_is_one_message(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = tmp_path / "run"
+    command = small_run(output, "--set", 'problems.sources=["gone.jsonl"]')
+    assert main(command) == 1
+    (output / "log.txt").unlink()
+    (output / "log.txt").symlink_to("/dev/full")
+    assert main(command) == 2
+    shown = capsys.readouterr().err
+    assert f"error: {output}/log.txt: cannot be written ([Errno 28] No space left on device)" in shown
+    assert "finished stages are kept" in shown
+
+
 @pytest.mark.slow
 def test_a_stage_that_outlived_its_run_is_ended_by_the_next_start_which_says_so(tmp_path: Path) -> None:
     """Starter and worker are killed at once, so that neither can end the stage."""
