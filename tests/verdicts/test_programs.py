@@ -1,6 +1,9 @@
 """Programs are run where they can only compute, and compared with values that they never see."""
 
+import json
 import os
+import resource
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -12,6 +15,7 @@ import pytest
 
 from cooper_rl.config.data import RuleConfig
 from cooper_rl.errors import CooperError
+from cooper_rl.verdicts import program_worker
 from cooper_rl.verdicts.programs import MAX_CHARS, ProgramVerifier, contradicts, find_program, parse_tests
 
 TESTS = "f(a=1, b=2) == 5\nf(a=0, b=3) == 6"
@@ -36,6 +40,9 @@ def verdict_of(verifier: ProgramVerifier, completion: str, tests: str = TESTS) -
         "def f(a, b):\n    return sum([a, b, b])",
         "Here it is.\n```python\nimport math\n\ndef f(a, b):\n    return a + math.prod([2, b])\n```\nDone.",
         "```python\nreturn 0\n```\nOr rather:\n```python\nreturn a + 2 * b\n```",
+        "```python\nK = 2\ndef f(a, b):\n    return a + K * b\n```",
+        "``` python3.11 \r\ndef f(a, b):\r\n    return a + 2 * b\r\n```\r\n",
+        "~~~\ndef f(a, b):\n    return a + 2 * b\n~~~",
     ],
 )
 def test_a_program_that_passes_every_test_is_correct(verifier, completion: str) -> None:
@@ -65,6 +72,53 @@ def test_a_program_that_fails_a_test_is_incorrect(verifier, completion: str) -> 
 @pytest.mark.parametrize("completion", ["", "I do not know.", "return 1" + " " * MAX_CHARS])
 def test_what_is_no_program_gets_no_verdict(verifier, completion: str) -> None:
     assert verdict_of(verifier, completion) == "unparsable"
+
+
+@pytest.mark.parametrize("completion", ["import math", "class X: pass", "def unrelated():\n    return None"])
+def test_a_function_of_python_does_not_pass_for_the_programs_own(verifier, completion: str) -> None:
+    assert verdict_of(verifier, completion, "max(3, 9) == 9\nmax(1, -2) == 1") == "incorrect"
+    assert verdict_of(verifier, "def max(a, b):\n    return a if a > b else b", "max(3, 9) == 9") == "correct"
+
+
+def test_equal_values_are_equal_in_any_order_and_with_any_sign_of_zero(verifier) -> None:
+    counts = "def f(s):\n    return {each: s.count(each) for each in s}"
+    assert verdict_of(verifier, counts, "f(s='ba') == {'a': 1, 'b': 1}") == "correct"
+    assert verdict_of(verifier, "return -x", "f(x=0.0) == 0.0") == "correct"
+    assert not contradicts("f(x=1) == {1: 2, 3: 4}", "f(x=1) == {3: 4, 1: 2}")
+
+
+def test_no_file_of_the_current_folder_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder of data may hold a string.py; a command of the shell does not look there either."""
+    (tmp_path / "string.py").write_text(f"open({str(tmp_path / 'owned')!r}, 'w')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", [path for path in sys.path if path not in ("", str(tmp_path))])
+    with ProgramVerifier(RuleConfig(num_workers=1, timeout_seconds=1)) as opened:
+        assert verdict_of(opened, "return a + 2 * b") == "correct"
+    assert not (tmp_path / "owned").exists()
+
+
+@pytest.mark.parametrize("limit", ["AS", "CPU"])
+def test_a_lower_limit_of_the_system_holds_and_a_refused_one_is_named(
+    monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    """Without CAP_SYS_RESOURCE no limit can be raised, and macOS refuses RLIMIT_AS."""
+    kind = getattr(resource, f"RLIMIT_{limit}")
+    refuse = resource.setrlimit
+
+    def setrlimit(which: int, limits: tuple[int, int]) -> None:
+        if which == kind:
+            raise ValueError("not allowed to raise maximum limit")
+        refuse(which, limits)
+
+    monkeypatch.setattr(resource, "setrlimit", setrlimit)
+    read_end, write_end = os.pipe()
+    if (child := os.fork()) == 0:
+        program_worker._run_shut_in("", [], write_end, 1.0)
+        os._exit(0)
+    os.waitpid(child, 0)
+    os.close(write_end)
+    assert json.loads(os.read(read_end, 1000)) == ["unsafe", "not allowed to raise maximum limit"]
+    os.close(read_end)
 
 
 def test_true_is_not_one(verifier) -> None:
@@ -255,6 +309,8 @@ def test_a_forked_child_has_workers_of_its_own(verifier) -> None:
         ("f(1) == 1 == 1", "no test of plain values"),
         ("f(1) == {1}", "no test of plain values"),
         ("f(1) ==", "no test of plain values"),
+        ("f(1) == 2\nf(1) == 3", "'f\\(1\\)' has two values; no program passes both tests"),
+        (f"f(1) == {'x' * 40_000!r}", "its values take over 32768 characters"),
         ("\n".join(f"f({n}) == 1" for n in range(101)), "it holds 101 tests, and at most 100 are run"),
     ],
 )

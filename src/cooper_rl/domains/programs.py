@@ -21,7 +21,7 @@ from cooper_rl.randomness import derive_seed
 from cooper_rl.schema.data import Verdict, VerifyExample
 from cooper_rl.verdicts.programs import ProgramRun, ProgramVerifier, contradicts, find_run, parse_tests
 
-_CODE = re.compile(r"\b(?:return|def|lambda)\b")
+_CODE = re.compile(r"\b(?:return|def|lambda)\b|^(?:import|from|class)\s", re.MULTILINE)
 _PIECE = re.compile(r"(?<![\w.])\d+(?![\w.])|(?<=\s)[-+*](?=\s)|\b[a-z]\b")
 OPERATORS = ("+", "-", "*")
 

@@ -236,7 +236,8 @@ def _start_nursery(
     """A clean interpreter: forking this process, with its threads and tensors, would not be safe."""
     numbers = [each.fileno() for each in sockets]
     return subprocess.Popen(
-        [sys.executable, "-m", module, *arguments, *map(str, numbers)],
+        # -P: a file of the current folder, such as string.py, must not take the place of a library's.
+        [sys.executable, "-P", "-m", module, *arguments, *map(str, numbers)],
         pass_fds=numbers,
         # Ctrl-C and a SIGTERM of the whole group are for this process: it may yet finish its step.
         process_group=0,

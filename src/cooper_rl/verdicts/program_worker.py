@@ -48,7 +48,7 @@ write, close, memory, signals, its own numbers, locks, the clock, random bytes a
 _LOAD, _EQUAL, _RETURN = 0x20, 0x15, 0x06
 _ALLOW, _REFUSE, _KILL = 0x7FFF0000, 0x00050001, 0x80000000
 """Refused calls fail with EPERM, which a program sees as an exception."""
-_PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS, _FILTER_MODE = 22, 38, 2
+_PR_SET_PDEATHSIG, _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS, _FILTER_MODE = 1, 22, 38, 2
 
 
 def main(arguments: list[str]) -> None:
@@ -79,6 +79,8 @@ def main(arguments: list[str]) -> None:
 def _work(channel: socket.socket, limit_seconds: float) -> None:
     # Asked of a program of our own: what another one's child says could be that program's words.
     probe = _ask_child("", [], limit_seconds=limit_seconds)
+    if probe != ["results", []] and probe[0] != "unsafe":
+        probe = ["unsafe", f"an empty program fails: {probe[1]}"]
     while channel.recv(1, socket.MSG_PEEK):
         # Read in a process of its own: a child has its parent's memory, and could search it for the program
         # of the request before, which may pass the same tests.
@@ -94,7 +96,7 @@ def _answer(channel: socket.socket, probe: Any, limit_seconds: float) -> Never:
     try:
         if (request := receive_message(channel)) is not None:
             program, calls = request
-            is_safe = probe == ["results", []]
+            is_safe = probe[0] != "unsafe"
             reply = run_calls(program, calls, limit_seconds=limit_seconds) if is_safe else probe
             send_message(channel, reply)
         status = 0
@@ -177,17 +179,21 @@ def _run_shut_in(program: str, calls: list[str], pipe: int, limit_seconds: float
     sys.stdin, sys.stdout, sys.stderr = io.StringIO(), io.StringIO(), io.StringIO()
     # The kernel's limit is in whole seconds.
     seconds = max(1, math.ceil(limit_seconds))
-    for kind, limit in (
+    bounds = (
         (resource.RLIMIT_CPU, seconds),  # hard and soft alike: the kernel kills
         (resource.RLIMIT_AS, MAX_MEMORY_BYTES),
         # Belt and braces: a file cannot be opened, and if it could, nothing could be written to it.
         (resource.RLIMIT_FSIZE, 0),
         (resource.RLIMIT_CORE, 0),
-    ):
-        resource.setrlimit(kind, (limit, limit))
+    )
     try:
+        check_platform()
+        for kind, limit in bounds:
+            hard = resource.getrlimit(kind)[1]
+            bound = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
+            resource.setrlimit(kind, (bound, bound))
         shut_in()
-    except OSError as error:
+    except (OSError, ValueError) as error:
         _write(pipe, json.dumps(["unsafe", str(error)]))
         return
     _write(pipe, json.dumps(["results", _results(program, calls)]))
@@ -208,6 +214,10 @@ def _results(program: str, calls: list[str]) -> list[list[Any]]:
         return [["error", f"the program raised {type(error).__name__}"] for _ in calls]
     results: list[list[Any]] = []
     for call in calls:
+        function = call.partition("(")[0]
+        if function not in names:  # Python's own `max` would pass for the program's
+            results.append(["error", f"the program defines no {function}"])
+            continue
         try:
             # A copy: no call may bind a name for the next one.
             results.append(["value", encode(eval(call, dict(names)))])
@@ -224,24 +234,35 @@ def encode(value: Any) -> Any:
     """
     kind = type(value)
     if kind in (int, float):
-        return [kind.__name__, repr(value)]
+        return [kind.__name__, repr(value + 0)]  # -0.0 equals 0.0
     if kind in (bool, str) or value is None:
         return value
     if kind in (list, tuple):
         return [kind.__name__, [encode(each) for each in value]]
     if kind is dict:
-        return ["dict", [[encode(key), encode(each)] for key, each in value.items()]]
+        pairs = [[encode(key), encode(each)] for key, each in value.items()]
+        return ["dict", sorted(pairs, key=json.dumps)]  # equal in any order
     raise ValueError(f"a {kind.__name__} is no plain value")
 
 
+def check_platform() -> None:
+    """Refuse a system whose calls are not known here.
+
+    Raises:
+        OSError: names it.
+    """
+    if platform.machine() not in ALLOWED or sys.platform != "linux":
+        raise OSError(f"programs run on Linux on x86-64 or 64-bit Arm only, not on {platform.machine()}")
+
+
 def shut_in() -> None:
-    """Let this process make the allowed system calls alone, from now on and for good.
+    """Let this process make the allowed system calls alone, from now on and for good, and end it with its
+    parent.
 
     Raises:
         OSError: this system cannot; nothing may be run then.
     """
-    if platform.machine() not in ALLOWED or sys.platform != "linux":
-        raise OSError(f"programs run on Linux on x86-64 or 64-bit Arm only, not on {platform.machine()}")
+    check_platform()
     architecture, allowed = ALLOWED[platform.machine()]
     steps = [
         (_LOAD, 0, 0, 4),  # seccomp_data.arch
@@ -262,6 +283,8 @@ def shut_in() -> None:
 
     libc = ctypes.CDLL(None, use_errno=True)
     found = Filter(len(steps), ctypes.addressof(program))
+    # A program that sleeps uses no CPU time, so that no limit would end it once its parent was killed.
+    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     # Without rights of its own, a process may set a filter only once it can gain no others.
     if libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) or libc.prctl(
         _PR_SET_SECCOMP, _FILTER_MODE, ctypes.byref(found), 0, 0

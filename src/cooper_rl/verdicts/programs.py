@@ -6,6 +6,7 @@ and value. Callable from any thread. A test is one call.
 """
 
 import ast
+import json
 import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
@@ -17,15 +18,17 @@ from cooper_rl.machine.parsing import parse_python
 from cooper_rl.schema.data import Verdict
 from cooper_rl.schema.texts import printable
 from cooper_rl.verdicts.pool import PooledVerifier
-from cooper_rl.verdicts.program_worker import encode
+from cooper_rl.verdicts.program_worker import MAX_RESULT_BYTES, encode
 from cooper_rl.verdicts.verifier import AnswerItem
 
 MAX_CHARS = 20_000
 """Longer completions are not run: the verdict is an abstention."""
 MAX_TESTS = 100
+MAX_EXPECTED_CHARS = MAX_RESULT_BYTES // 2
+"""Size of all values that are expected: a program that writes more than twice as much is killed."""
 _MAX_REMEMBERED_CHARS = 2000
 """Longer reference answers are parsed anew each time, so that what is remembered stays small."""
-_FENCE = re.compile(r"```[a-zA-Z0-9]*\n(.*?)```", re.DOTALL)
+_FENCE = re.compile(r"(?:```|~~~)[^\n`~]{0,40}\n(.*?)(?:```|~~~)", re.DOTALL)
 
 
 class ProgramTest(NamedTuple):
@@ -68,7 +71,15 @@ def _parse_lines(reference_answer: str) -> tuple[ProgramTest, ...]:
         raise ValueError("it holds no test; write a line such as f(a=1, b=2) == 5")
     if len(lines) > MAX_TESTS:
         raise ValueError(f"it holds {len(lines)} tests, and at most {MAX_TESTS} are run; leave some out")
-    return tuple(_parse_test(line) for line in lines)
+    tests = tuple(_parse_test(line) for line in lines)
+    expected: dict[str, Any] = {}
+    for test in tests:
+        value = encode(test.expected)
+        if expected.setdefault(test.call, value) != value:
+            raise ValueError(f"{test.call[:100]!r} has two values; no program passes both tests")
+    if len(json.dumps(list(expected.values()))) > MAX_EXPECTED_CHARS:
+        raise ValueError(f"its values take over {MAX_EXPECTED_CHARS} characters; leave long ones out")
+    return tests
 
 
 # VerifyRM's input asks for the same tests once for each completion that is put to them.
@@ -90,17 +101,19 @@ def contradicts(reference_answer: str, other: str) -> bool:
 def find_program(completion: str, test: ProgramTest) -> str | None:
     """The source that a completion commits to; None where it holds none.
 
-    That is its last fenced block, else everything from the first `def` or `import` on, else its last line
-    that begins with `return`, as the body of a function with the test's parameters.
+    That is its last fenced block, whole where it defines or imports something, else everything from the first
+    `def` or `import` on, else its last line that begins with `return`, as the body of a function with the
+    test's parameters.
     """
+    completion = completion.replace("\r\n", "\n")
     fenced = _FENCE.findall(completion)
     text = fenced[-1] if fenced else completion
     lines = text.strip().splitlines()
     starts = [
         place for place, line in enumerate(lines) if line.startswith(("def ", "import ", "from ", "class "))
     ]
-    if starts:
-        return "\n".join(lines[starts[0] :])
+    if starts:  # a fenced block is code from its first line on: constants, decorators
+        return "\n".join(lines if fenced else lines[starts[0] :])
     returned = [line.strip() for line in lines if line.strip().startswith("return ")]
     if not returned:
         return None
