@@ -14,7 +14,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from components.images import CPU_IMAGE, GPU_IMAGE
 from cooper_rl.comparison.arms import arm_overrides
-from cooper_rl.config.load import load
+from cooper_rl.config.load import load, settings_of
 from cooper_rl.config.section import Section
 from cooper_rl.errors import ConfigError
 from cooper_rl.stages import STAGES
@@ -128,9 +128,8 @@ class Profile(Section):
     @property
     def starts_jobs(self) -> bool:
         """True if every co-training is a TrainJob: its task only starts it and waits, and needs no GPU."""
-        pairs = (line.partition("=") for line in self.overrides)
-        kinds = [value.strip(" \"'") for key, _, value in pairs if key.strip() == "launch.kind"]
-        return kinds[-1:] == ["trainjob"]
+        found = [settings_of(line).get("launch.kind") for line in self.overrides]
+        return [kind for kind in found if kind is not None][-1:] == ["trainjob"]
 
     @property
     def runs(self) -> list[tuple[str, int]]:

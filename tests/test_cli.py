@@ -264,6 +264,7 @@ def test_an_experiment_without_an_arm_or_a_folder_ends_at_once(
         ("cooper.steps=2", "this command takes `experiment.steps` instead; set that"),
         ("cooper.seed=2", "this command takes `--seeds` instead; set that"),
         ("cooper.reward.kind=judge", "the arm 'cooper' sets cooper.reward.kind; leave out one of the two"),
+        ('cooper.reward={ kind = "judge" }', "the arm 'cooper' sets cooper.reward.kind; leave out one"),
     ],
 )
 def test_a_setting_that_an_experiment_makes_itself_is_refused(

@@ -40,6 +40,8 @@ class Holder(Record):
     token: str
     """Value of `TOKEN` in the environment of its processes, and label of its containers."""
     has_containers: bool
+    place: str | None = None
+    """The folder; None: a version wrote it that did not say. In a copy of the folder it is another one."""
 
 
 class RunRecord(Record):
@@ -76,7 +78,11 @@ def leased(output: Path, *, has_containers: bool) -> Generator[Lease]:
         before = _take(handle, output)
         token = uuid.uuid4().hex
         holder = Holder(
-            pid=os.getpid(), host=socket.gethostname(), token=token, has_containers=has_containers
+            pid=os.getpid(),
+            host=socket.gethostname(),
+            token=token,
+            has_containers=has_containers,
+            place=str(output),
         )
         _write(handle, holder.model_dump_json().encode())
         try:
@@ -119,7 +125,8 @@ def end_processes(holder: Holder) -> list[int]:
 
 def run_folders(output: Path, pipeline: str) -> list[Path]:
     """The folders of a pipeline's runs, oldest first; each is named after the time of its start."""
-    return sorted(output.glob(f"{pipeline}-20[0-9][0-9]-*"))
+    form = re.compile(rf"{re.escape(pipeline)}-\d{{4}}(?:-\d\d){{5}}-\d+")
+    return sorted(path for path in output.glob(f"{pipeline}-*") if form.fullmatch(path.name))
 
 
 def open_run(output: Path, pipeline: str, key: str, *, repeats: bool) -> tuple[Path, RunRecord | None]:
@@ -163,7 +170,8 @@ def _take(handle: int, output: Path) -> Holder | None:
         raise ConfigError(
             f"{output}: {who} runs a pipeline in this folder; wait for it, end it, or give another --output"
         )
-    return holder
+    # A copied folder names the run of the original, which may be under way.
+    return holder if holder is None or holder.place in (None, str(output)) else None
 
 
 def _read_holder(handle: int) -> Holder | None:

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cooper_rl.config.load import key_of
+from cooper_rl.config.load import settings_of
 from cooper_rl.errors import ConfigError
 from pipelines.options import add_arguments, add_pipeline, check_no_secret, read_parameters
 
@@ -123,7 +123,7 @@ def _schedule_apply(options: argparse.Namespace) -> int:
     name = options.name or options.pipeline.replace("_", "-")
     cron = parse_cron(options.cron)  # before anything is uploaded
     settings = [*load_profile(options.profile).overrides, *options.overrides]
-    named = [each for each in settings if key_of(each) == "storage.run_key"]
+    named = [each for each in settings if "storage.run_key" in settings_of(each)]
     if named or read_parameters(options.parameters).get("run_key"):
         raise ConfigError(
             f"{named[0] if named else '--param run_key'}: every run of a schedule would go on with the "

@@ -48,11 +48,14 @@ class Cron:
 
     def words(self) -> str:
         """The expression in English, e.g. `At 02:00`."""
-        from cron_descriptor import Options, get_description
+        from cron_descriptor import FormatError, Options, get_description
 
         options = Options()
         options.use_24hour_time_format = True
-        return get_description(self.text, options)
+        try:
+            return get_description(self.text, options)
+        except FormatError:  # it has no words for some expressions that Kubeflow reads
+            return self.text
 
     def next_times(self, after: datetime, count: int) -> list[datetime]:
         """The next times in UTC, at most `count`; fewer where the days do not exist."""

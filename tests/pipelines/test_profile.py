@@ -63,6 +63,7 @@ def test_a_wrong_profile_is_refused_with_its_place(tmp_path: Path, text: str, me
     [
         ([], False),
         (["launch.kind=trainjob"], True),
+        (['launch={ kind = "trainjob" }'], True),
         (['launch.kind = "trainjob"', "cooper.steps=3"], True),
         (["launch.kind=trainjob", "launch.kind=here"], False),
     ],

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from cooper_rl.config.load import changed, key_of
+from cooper_rl.config.load import changed, settings_of
 from cooper_rl.config.root import Config
 from cooper_rl.errors import ConfigError
 from cooper_rl.run.chain import FROZEN
@@ -97,13 +97,15 @@ def check_free(overrides: Sequence[str], arms: Sequence[str], *, taken: Mapping[
     Raises:
         ConfigError: names the setting and what to set instead.
     """
-    setters = {key_of(each): arm for arm in reversed(arms) for each in arm_overrides(arm)}
+    setters = {key: arm for arm in reversed(arms) for each in arm_overrides(arm) for key in settings_of(each)}
     for override in overrides:
-        key = key_of(override)
-        if key in taken:
-            raise ConfigError(f"{override}: {by} takes {taken[key]} instead; set that")
-        if key in setters:
-            raise ConfigError(f"{override}: the arm {setters[key]!r} sets {key}; leave out one of the two")
+        for key in settings_of(override):
+            if key in taken:
+                raise ConfigError(f"{override}: {by} takes {taken[key]} instead; set that")
+            if key in setters:
+                raise ConfigError(
+                    f"{override}: the arm {setters[key]!r} sets {key}; leave out one of the two"
+                )
 
 
 def check_arms(config: Config) -> None:

@@ -8,7 +8,7 @@ import difflib
 import json
 import tomllib
 import types
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any, TypeVar, cast, get_args, get_origin
@@ -190,6 +190,19 @@ def _is_entry(parts: Sequence[str], root: type[BaseModel]) -> bool:
 def key_of(override: str) -> str:
     """The dotted key that an override names."""
     return override.partition("=")[0].strip()
+
+
+def settings_of(override: str) -> dict[str, Any]:
+    """Every dotted key that an override sets, and its value: those in a table one by one."""
+    return dict(_leaves(key_of(override), parse_value(override.partition("=")[2])))
+
+
+def _leaves(key: str, value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict):
+        for name, each in cast("dict[str, Any]", value).items():
+            yield from _leaves(f"{key}.{name}", each)
+    else:
+        yield key, value
 
 
 def parse_value(text: str) -> Any:

@@ -57,3 +57,8 @@ def test_what_kubeflow_would_misread_is_refused_with_the_remedy(text: str, messa
 )
 def test_an_expression_is_said_in_words(text: str, words: str) -> None:
     assert parse_cron(text).words().startswith(words)
+
+
+def test_an_expression_without_words_is_shown_as_it_is() -> None:
+    """`cron_descriptor` reads fewer expressions than Kubeflow."""
+    assert parse_cron("0 0 2 5 * *,1").words() == "0 0 2 5 * *,1"

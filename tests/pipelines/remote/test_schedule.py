@@ -245,6 +245,10 @@ def test_a_schedule_that_somebody_else_deleted_meanwhile_is_no_error(
             "--param run_key: every run of a schedule would go on with the checkpoints of the first",
         ),
         (
+            ["apply", "end_to_end", *NIGHTLY, "--set", 'storage={ run_key = "nightly" }'],
+            'storage={ run_key = "nightly" }: every run of a schedule would go on with the checkpoints',
+        ),
+        (
             ["apply", "end_to_end", *NIGHTLY, "--set", "storage.run_key=nightly"],
             "storage.run_key=nightly: every run of a schedule would go on with the checkpoints of the first",
         ),
