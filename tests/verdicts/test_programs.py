@@ -113,7 +113,7 @@ def test_a_lower_limit_of_the_system_holds_and_a_refused_one_is_named(
     monkeypatch.setattr(resource, "setrlimit", setrlimit)
     read_end, write_end = os.pipe()
     if (child := os.fork()) == 0:
-        program_worker._run_shut_in("", [], write_end, 1.0)
+        program_worker.run_shut_in("", [], write_end, 1.0)
         os._exit(0)
     os.waitpid(child, 0)
     os.close(write_end)

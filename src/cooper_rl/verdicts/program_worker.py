@@ -127,7 +127,7 @@ def _ask_child(program: str, calls: list[str], *, limit_seconds: float) -> Any:
     pid = os.fork()
     if pid == 0:
         try:
-            _run_shut_in(program, calls, write_end, limit_seconds)
+            run_shut_in(program, calls, write_end, limit_seconds)
         finally:
             os._exit(1)
     # Else this process holds the pipe open itself, and its end would never be seen.
@@ -171,7 +171,7 @@ def _explain(status: int, limit_seconds: float) -> str:
     return f"it ended its process (status {status})"
 
 
-def _run_shut_in(program: str, calls: list[str], pipe: int, limit_seconds: float) -> None:
+def run_shut_in(program: str, calls: list[str], pipe: int, limit_seconds: float) -> None:
     """Run the program in the child, where nothing that it can do to the process is of use to it."""
     # Every handle but the pipe: a filter on system calls does not take away what is open already.
     os.closerange(0, pipe)
