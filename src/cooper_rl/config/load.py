@@ -8,7 +8,7 @@ import difflib
 import json
 import tomllib
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any, TypeVar, cast, get_args, get_origin
@@ -18,6 +18,7 @@ from pydantic import BaseModel, ValidationError
 from cooper_rl.addresses import redact_all
 from cooper_rl.config.renamed import RENAMED
 from cooper_rl.config.root import Config
+from cooper_rl.config.section import flatten
 from cooper_rl.config.serve import HttpConfig, LearnConfig, ServeConfig
 from cooper_rl.errors import ConfigError
 
@@ -192,17 +193,14 @@ def key_of(override: str) -> str:
     return override.partition("=")[0].strip()
 
 
+def read_override(override: str) -> tuple[str, Any]:
+    """The dotted key of an override, and its value."""
+    return key_of(override), parse_value(override.partition("=")[2])
+
+
 def settings_of(override: str) -> dict[str, Any]:
     """Every dotted key that an override sets, and its value: those in a table one by one."""
-    return dict(_leaves(key_of(override), parse_value(override.partition("=")[2])))
-
-
-def _leaves(key: str, value: Any) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, dict):
-        for name, each in cast("dict[str, Any]", value).items():
-            yield from _leaves(f"{key}.{name}", each)
-    else:
-        yield key, value
+    return dict(flatten(dict([read_override(override)])))
 
 
 def parse_value(text: str) -> Any:

@@ -3,8 +3,9 @@
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, cast
 
-from cooper_rl.config.load import parse_value, read_preset_layers
+from cooper_rl.config.load import read_override, read_preset_layers
 from cooper_rl.config.root import Config
+from cooper_rl.config.section import flatten
 
 
 class Sourced(NamedTuple):
@@ -20,8 +21,8 @@ class Sourced(NamedTuple):
 def find_sources(config: Config, preset: str, overrides: Sequence[str]) -> Iterator[Sourced]:
     """Every leaf of `load(preset, overrides)`, in the order of the configuration's classes."""
     layers = read_preset_layers(preset)
-    given = {key.strip(): parse_value(text) for key, _, text in (each.partition("=") for each in overrides)}
-    for key, value in _leaves(config.model_dump(mode="json")):
+    given = dict(map(read_override, overrides))
+    for key, value in flatten(config.model_dump(mode="json")):
         parts = key.split(".")
         heads = {".".join(parts[:length]): parts[length:] for length in range(1, len(parts) + 1)}
         is_held = [_holds(given[head], rest) for head, rest in heads.items() if head in given]
@@ -32,14 +33,6 @@ def find_sources(config: Config, preset: str, overrides: Sequence[str]) -> Itera
         named = (name for name, values in layers if _holds(values, parts))
         found = next(named, None)
         yield Sourced(key, value, f"preset {found}" if found else "default")
-
-
-def _leaves(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in values.items():
-        if isinstance(value, dict) and value:
-            yield from _leaves(cast("dict[str, Any]", value), f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value
 
 
 def _holds(values: Any, parts: Sequence[str]) -> bool:
