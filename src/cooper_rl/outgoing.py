@@ -4,6 +4,7 @@ import errno
 import os
 import ssl
 import zlib
+from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -29,6 +30,11 @@ PIECE_BYTES = 1 << 20
 _PACKED_BYTES = 1 << 16
 """Unpacked at a time: at the end of each gzip file zlib copies what follows it."""
 _GZIP_HEADER = zlib.MAX_WBITS | 16
+
+
+def basic_authorization(user: str) -> dict[str, str]:
+    """The header that gives a `user:password`."""
+    return {"Authorization": f"Basic {b64encode(user.encode()).decode()}"}
 
 
 def open_client(seconds: float, *, headers: Mapping[str, str] | None = None, **options: Any) -> httpx.Client:

@@ -6,7 +6,6 @@ import os
 import ssl
 import time
 import uuid
-from base64 import b64encode
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -16,7 +15,7 @@ import httpx
 from cooper_rl.addresses import redact, split_user
 from cooper_rl.api.rows import read_rows
 from cooper_rl.errors import ConfigError, ServerError
-from cooper_rl.outgoing import describe, distrust_in, open_client, through
+from cooper_rl.outgoing import basic_authorization, describe, distrust_in, open_client, through
 from cooper_rl.schema.texts import fits_header
 from cooper_rl.servers.answers import SPARE_BYTES, post, read_retry_after, status_of
 from cooper_rl.waiting import Waiting
@@ -69,17 +68,16 @@ class RewardClient:
             ConfigError: address, token or certificates cannot be used.
         """
         address, user = split_user(url.rstrip("/"))
-        _check_address(address, shown=redact(url))
+        shown = redact(url.rstrip("/"))
+        _check_address(address, shown=shown)
         if user is not None and token is not None:
-            raise ConfigError(f"url={redact(url)}: has a user and password; leave them out, or the token")
+            raise ConfigError(f"url={shown}: has a user and password; leave them out, or the token")
         # Clients log the addresses that they ask.
-        self._url, self._shown = (
-            f"{each}/v1/runs/{run}/rewards" for each in (address, redact(url.rstrip("/")))
-        )
+        self._url, self._shown = (f"{each}/v1/runs/{run}/rewards" for each in (address, shown))
         self._timeout_seconds, self._retry_seconds = timeout_seconds, retry_seconds
-        self._headers = {} if token is None else {"authorization": f"Bearer {_bare_token(token)}"}
-        if user is not None:
-            self._headers = {"authorization": f"Basic {b64encode(user.encode()).decode()}"}
+        self._headers = {} if user is None else basic_authorization(user)
+        if token is not None:
+            self._headers = {"Authorization": f"Bearer {_bare_token(token)}"}
         self._verify = True if certificates is None else _trust(certificates)
         self._proxy = through(self._url)
         self._open()

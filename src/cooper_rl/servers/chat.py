@@ -12,7 +12,6 @@ import os
 import random
 import threading
 import time
-from base64 import b64encode
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, NoReturn
 
@@ -22,7 +21,7 @@ from cooper_rl.addresses import redact, redact_all, split_user
 from cooper_rl.config.data import ServerConfig
 from cooper_rl.errors import ConfigError, ServerError
 from cooper_rl.method.prompts import ChatPrompt
-from cooper_rl.outgoing import describe, open_client, through
+from cooper_rl.outgoing import basic_authorization, describe, open_client, through
 from cooper_rl.schema.reports import JudgeUsage
 from cooper_rl.schema.texts import fits_header, replace_surrogates
 from cooper_rl.servers.answers import (
@@ -303,7 +302,7 @@ def _stated_tokens(value: Any, name: str) -> int:
 def _authorization(server: ServerConfig) -> dict[str, str]:
     user = split_user(server.base_url)[1]
     if user is not None:
-        return {"Authorization": f"Basic {b64encode(user.encode()).decode()}"}
+        return basic_authorization(user)
     if server.api_key_env is None:
         return {}
     key = os.environ.get(server.api_key_env, "").strip()
