@@ -58,7 +58,7 @@ def add_stages(commands: Any, preset: str | None = None) -> None:
         )
         paths = [
             command.add_argument(
-                f"--{parameter.name.replace('_', '-')}",
+                _option(parameter.name),
                 type=Path,
                 metavar="PATH",
                 nargs="+" if parameter.is_list else None,
@@ -118,6 +118,11 @@ def _piped(
         yield {**paths, **dict.fromkeys(names, stack.enter_context(standard_input()))} if names else paths
 
 
+def _option(name: str) -> str:
+    """A path's name as the command line has it."""
+    return f"--{name.replace('_', '-')}"
+
+
 def _check_beside(parameters: Sequence[Parameter], given: Mapping[str, Path]) -> None:
     """Nobody named the files that a stage writes beside its outputs: no other path may be one of them."""
     for parameter in parameters:
@@ -128,8 +133,8 @@ def _check_beside(parameters: Sequence[Parameter], given: Mapping[str, Path]) ->
         for name, other in given.items():
             if name != "rejected" and is_same_file(second, other):
                 raise DataError(
-                    f"--{name.replace('_', '-')} {other}: the stage writes a file of this name beside "
-                    f"--{parameter.name.replace('_', '-')}; choose another path for one of them"
+                    f"{_option(name)} {other}: the stage writes a file of this name beside "
+                    f"{_option(parameter.name)}; choose another path for one of them"
                 )
 
 
@@ -148,7 +153,7 @@ def _check_outputs(parameters: Sequence[Parameter], paths: Mapping[str, Path | l
         path = given[parameter.name]
         for name, other in given.items():
             if name != parameter.name and is_same_file(other, path):
-                options = " and ".join(f"--{key.replace('_', '-')}" for key in (parameter.name, name))
+                options = " and ".join(map(_option, (parameter.name, name)))
                 raise DataError(
                     f"{options} are both {path}, of which one would be lost; give each its own path"
                 )

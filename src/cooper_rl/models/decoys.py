@@ -230,12 +230,13 @@ def add_decoys(
             f"verify_rm.num_decoys={count}: none of the {len(answers)} reference answers has up to "
             f"{MAX_ANSWER_CHARS} characters, and decoys are such answers; set verify_rm.num_decoys=0"
         )
-    if len(set(short)) <= count:
+    num_different = len(set(short))
+    if num_different <= count:
         logger.warning(
             "verify_rm.num_decoys=%d, and the examples have %d different short reference answers: scores are "
             "compared with fewer, and one text for all problems is paid more easily",
             count,
-            len(set(short)),
+            num_different,
         )
     # By no run's seed: the same examples leave the same note.
     kept = random.Random(derive_seed("decoys")).sample(short, min(len(short), MAX_ANSWERS))

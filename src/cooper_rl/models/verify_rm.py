@@ -43,8 +43,6 @@ ENCODED_TOGETHER = 1024
 """Items whose token ids are held at a time; with decoys each has dozens of sequences."""
 CPU_ROWS = 8
 """`MAX_ROWS` of a pass on a CPU, whose memory is not what a batch is bounded for."""
-
-
 BATCH_DEPENDENT_ROPE = frozenset({"dynamic", "longrope"})
 
 
@@ -106,6 +104,8 @@ class VerifyRM:
         """The item, and what its score is compared with (`Decoys.rivals`)."""
         if self.decoys is None:
             return [item]
+        # Texts in memory may hold half a surrogate pair, of which no draw can be made.
+        item = VerifyItem(*map(replace_surrogates, item))
         rivals = self.decoys.rivals(*item, epoch=epoch)
         return [item, *(VerifyItem(item.question, answer, completion) for answer, completion in rivals)]
 
@@ -113,9 +113,7 @@ class VerifyRM:
         self, items: Sequence[VerifyItem], *, epoch: int | None = None
     ) -> list[list[list[int]]]:
         """Token ids of `compared`, one list of sequences per item."""
-        # Texts in memory may hold half a surrogate pair, of which no draw can be made.
-        readable = [VerifyItem(*map(replace_surrogates, item)) for item in items]
-        groups = [self.compared(item, epoch=epoch) for item in readable]
+        groups = [self.compared(item, epoch=epoch) for item in items]
         sequences = iter(self.encode([item for group in groups for item in group]))
         return [list(itertools.islice(sequences, len(group))) for group in groups]
 

@@ -80,7 +80,8 @@ def run_identity(
     chosen["engine"] = {key: values["engine"][key] for key in ("kind", "dtype")}
     chosen["labeling"] = {"rule": values["labeling"]["rule"]}
     chosen["problems"] = {"domain": values["problems"]["domain"]}
-    identity = {key: json.dumps(value) for key, value in flatten(chosen) if key not in may_differ(config)}
+    free = may_differ(config)
+    identity = {key: json.dumps(value) for key, value in flatten(chosen) if key not in free}
     identity["data.models.policy"] = _model_sha256(config.storage, read_models(models).policy)
     identity["data.verify_rm"] = _model_sha256(config.storage, model_in(verify_rm))
     identity |= {f"data.{name}": file_sha256(path) for name, path in files.items() if path is not None}
@@ -92,7 +93,8 @@ def run_identity(
 def co_training_identity(config: Config) -> RunIdentity:
     """The part of it that the section `cooper` is."""
     values = flatten({"cooper": config.cooper.model_dump(mode="json")})
-    return split_identity({key: json.dumps(value) for key, value in values if key not in may_differ(config)})
+    free = may_differ(config)
+    return split_identity({key: json.dumps(value) for key, value in values if key not in free})
 
 
 FIT_KEYS_THAT_MAY_DIFFER = {"checkpoint_seconds", "gradient_checkpointing", "max_canary_problems"}

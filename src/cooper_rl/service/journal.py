@@ -87,7 +87,7 @@ class Journal:
             raise self._refused(error) from error
         for entry in entries:
             _remember(self._answers, entry)
-            self._num_idle += 0 if entry.rows else len(entry.rewards)
+            self._num_idle += _num_idle(entry)
 
     def compact(self, step: int) -> None:
         """Drop the rows of all steps up to this one, of which there is a checkpoint, and the oldest answers.
@@ -122,7 +122,7 @@ class Journal:
         self._num_idle = 0
         for entry in self._entries():
             _remember(answers, entry)
-            self._num_idle += 0 if entry.rows else len(entry.rewards)
+            self._num_idle += _num_idle(entry)
             if entry.rows:
                 unlearned.append(entry)
         # Replaced at once: a `find` from another thread meanwhile would miss what is not read yet, and its
@@ -150,6 +150,11 @@ class Journal:
 def _remember(answers: dict[str, Entry], entry: Entry) -> None:
     if entry.id is not None:
         answers[entry.id] = _without_rows(entry)
+
+
+def _num_idle(entry: Entry) -> int:
+    """Rewards of completions that no step waits for."""
+    return 0 if entry.rows else len(entry.rewards)
 
 
 def _line(entry: Entry) -> bytes:
