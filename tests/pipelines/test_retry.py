@@ -12,7 +12,6 @@ from components.train_cooper import train_cooper
 from cooper_rl.checkpoints.reference import CheckpointReference
 from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.records.files import read_report
-from pipelines.local.folder import run_folders
 from tests.faults.conftest import Outcome, Trainer, outcome, straight, trainer
 from tests.faults.kill_server import OVERRIDES
 from tests.faults.test_store_faults import environment, overrides
@@ -38,6 +37,7 @@ if "train_cooper" in sys.orig_argv:
 
         install({"point": "after tidy", "hit": 1})  # the first checkpoint is visible, the second step begun
 """
+RUN_NAME = "two-iterations-2026-01-01"
 
 
 class Finished(NamedTuple):
@@ -69,7 +69,7 @@ def killed(trainer: Trainer, s3_server: Any, tmp_path_factory: pytest.TempPathFa
         pipeline,
         {"run_key": "from-the-pipeline"},
         root=folder / "root",
-        run="two-iterations-2026-01-01",
+        run=RUN_NAME,
         import_first=folder,
         environment={
             **environment(account),
@@ -79,7 +79,7 @@ def killed(trainer: Trainer, s3_server: Any, tmp_path_factory: pytest.TempPathFa
     )
     assert status == 0, log[-5000:]
     (folder / "log").write_text(log)
-    run = run_folders(folder / "root", "two-iterations")[-1]
+    run = folder / "root" / RUN_NAME
     storage = storage.model_copy(update={"credentials": secret})
     return Finished(
         folder,
