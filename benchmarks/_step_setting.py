@@ -26,6 +26,10 @@ from cooper_rl.training.rollout import Group, Scores
 
 NUM_PROBLEMS, GROUP_SIZE = 16, 8
 MEAN_LENGTH = 96
+MAX_LENGTH = 2048
+"""Positions of the models."""
+VLLM_MEMORY = 0.3
+"""Share of the GPU for the vLLM of each side; TRL's default."""
 
 
 class Measured(NamedTuple):
@@ -82,7 +86,7 @@ def make_models(folder: Path, options: argparse.Namespace) -> None:
     sizes: dict[str, Any] = {
         "vocab_size": len(tokenizer), "hidden_size": options.hidden, "intermediate_size": 4 * options.hidden,
         "num_hidden_layers": options.layers, "num_attention_heads": options.hidden // 64,
-        "num_key_value_heads": max(1, options.hidden // 128), "max_position_embeddings": 2048,
+        "num_key_value_heads": max(1, options.hidden // 128), "max_position_embeddings": MAX_LENGTH,
         "bos_token_id": None, "pad_token_id": tokenizer.pad_token_id, "eos_token_id": tokenizer.eos_token_id,
     }  # fmt: skip
     policy = Qwen2ForCausalLM(Qwen2Config(**sizes))

@@ -9,7 +9,7 @@ import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, PrinterCallback, TrainerCallback
 from transformers.utils.logging import disable_progress_bar
 
-from benchmarks._step_setting import GROUP_SIZE, Clock, Measured, pair_of
+from benchmarks._step_setting import GROUP_SIZE, MAX_LENGTH, VLLM_MEMORY, Clock, Measured, pair_of
 from cooper_rl.models.packed.batching import pad_right
 from cooper_rl.models.verify_rm import VerifyItem, VerifyRM
 from cooper_rl.schema.data import PreferencePair, Problem
@@ -69,7 +69,10 @@ def take_out_fallback() -> None:
 def trl_side(
     folder: Path, problems: Sequence[Problem], options: argparse.Namespace, clock: Clock, setting: Setting
 ) -> Callable[[], Measured]:
-    """A new GRPOTrainer for one step, the pairwise update after it, a RewardTrainer for the same pairs."""
+    """A step of GRPOTrainer, the pairwise update after it, a RewardTrainer for the same pairs.
+
+    A trainer draws with transformers in a step of its own; vLLM takes a minute to start, and is kept.
+    """
     disable_progress_bar()
     if not setting.has_fallback:
         take_out_fallback()
@@ -80,11 +83,18 @@ def trl_side(
     verify_rm = VerifyRM(model.to(clock.device).train(), AutoTokenizer.from_pretrained(folder / "verify_rm"))
     optimizer = torch.optim.AdamW(verify_rm.model.parameters(), lr=1e-5)
 
+    kept: list[tuple[Peer, Any, list[tuple[int, int]]]] = []
+
     def run() -> Measured:
-        peer = Peer(verify_rm, optimizer, problems, clock)
-        trainer = make_grpo_trainer(folder, peer, options, setting)
-        trainer._generate = timed(trainer._generate, "rollout", peer.seconds, clock)
-        counted = counting(trainer, has_fallback=setting.has_fallback)
+        if not (kept and options.engine == "vllm"):
+            peer = Peer(verify_rm, optimizer, problems, clock)
+            trainer = make_grpo_trainer(folder, peer, options, setting)
+            trainer._generate = timed(trainer._generate, "rollout", peer.seconds, clock)
+            kept[:] = [(peer, trainer, counting(trainer, has_fallback=setting.has_fallback))]
+        ((peer, trainer, counted),) = kept
+        peer.seconds.clear()
+        counted.clear()
+        trainer._last_loaded_step = -1  # vLLM gets the weights, as in every step of one training
         trainer.train()
         seconds = reward_trainer_seconds(folder, peer, options, setting)
         return Measured(
@@ -119,7 +129,7 @@ class Peer(TrainerCallback):
     ) -> None:
         self.verify_rm, self.optimizer, self.clock = verify_rm, optimizer, clock
         self.problems = {problem.question: problem for problem in problems}
-        self.seconds: dict[str, float] = {"step": 0.0}
+        self.seconds: dict[str, float] = {}
         self.num_tokens = 0
         self.pairs: list[PreferencePair] = []
 
@@ -181,6 +191,8 @@ def make_grpo_trainer(folder: Path, peer: Peer, options: argparse.Namespace, set
         gradient_accumulation_steps=options.problems * GROUP_SIZE // options.trl_batch,
         num_generations=GROUP_SIZE, beta=1e-3, temperature=1.0,
         max_completion_length=options.max_new_tokens, learning_rate=1e-6,
+        use_vllm=options.engine == "vllm", vllm_enable_sleep_mode=True,
+        vllm_gpu_memory_utilization=VLLM_MEMORY, vllm_max_model_length=MAX_LENGTH,
         **settings_of(options, setting),
     )  # fmt: skip
     trainer = GRPOTrainer(

@@ -4,6 +4,8 @@
     OMP_NUM_THREADS=1 python -m benchmarks.cooper_step --repeats 3 --fixed --max-new-tokens 96
     OMP_NUM_THREADS=1 python -m benchmarks.cooper_step --problems 4 --fixed --max-new-tokens 384 \\
         --sides "TRL" "TRL tuned" "TRL expert" "expert, no fallback"
+    python -m benchmarks.cooper_step --device cuda --engine vllm --hidden 1536 --layers 28 --vocab 151936 \\
+        --sides "TRL expert"                     # both draw with vLLM in their own process, on one GPU
 
 Ours is the product's own step: trainer, engine, scoring, policy update and reward update as `train-cooper`
 makes them, `cooper.precision=bfloat16`. TRL's sides: `GRPOTrainer`, a reward function that scores with the
@@ -49,7 +51,9 @@ import torch
 
 from benchmarks._step_setting import (
     GROUP_SIZE,
+    MAX_LENGTH,
     NUM_PROBLEMS,
+    VLLM_MEMORY,
     Clock,
     Measured,
     RolloutPairs,
@@ -85,6 +89,9 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument(
+        "--engine", choices=["hf", "vllm"], default="hf", help="who draws on both sides; vllm sleeps between"
+    )
     parser.add_argument("--hidden", type=int, default=256)
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--vocab", type=int, default=2700, help="tokens; at least the laptop's 655")
@@ -178,7 +185,8 @@ def our_side(
         "cooper.policy.warmup_steps=0",
         "cooper.pairs.negatives.rollout=0", "cooper.pairs.per_problem=1", "cooper.policy.lr=1e-6",
         f"cooper.problems_per_step={options.problems}", f"cooper.group_size={GROUP_SIZE}",
-        f"cooper.generation.max_new_tokens={options.max_new_tokens}",
+        f"cooper.generation.max_new_tokens={options.max_new_tokens}", f"engine.kind={options.engine}",
+        f"engine.gpu_memory_utilization={VLLM_MEMORY}", f"engine.max_model_len={MAX_LENGTH}",
     ]  # fmt: skip
     config = load("laptop", values)
     state = TrainingState(

@@ -23,6 +23,7 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
+from cooper_rl.machine.device import pick_device
 from cooper_rl.tiny.texts import policy_examples, stream_batches
 from cooper_rl.tiny.warm_up import learning_rate_factor, weighted_loss
 
@@ -40,6 +41,7 @@ def main() -> int:
     parser.add_argument("--updates", type=int, default=120)
     options = parser.parse_args()
     model, tokenizer = read_gguf(options.gguf)
+    model.to(pick_device())
     save(model, tokenizer, options.output / "backbone")
     fine_tune(model, tokenizer, options.updates)
     save(model, tokenizer, options.output / "policy")
@@ -64,7 +66,7 @@ def fine_tune(model: Any, tokenizer: Any, num_updates: int) -> None:
     model.train()
     for update, batch in enumerate(stream_batches(make, num_updates, batch_size=BATCH_SIZE, rng=rng)):
         optimizer.param_groups[0]["lr"] = LR * learning_rate_factor(update, num_updates)
-        with torch.autocast("cpu", torch.bfloat16):
+        with torch.autocast(model.device.type, torch.bfloat16):
             loss = weighted_loss(model, batch)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)

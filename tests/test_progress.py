@@ -35,6 +35,21 @@ def test_a_slow_loop_logs_with_the_time_left(
     assert caplog.messages == ["train_cooper 12/20 reward=0.61 eta 0:18"]
 
 
+def test_the_first_step_says_nothing_of_the_time_left(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It compiled kernels for 92 seconds; the next two took 5 each, and so will the last three."""
+    caplog.set_level(logging.INFO)
+    monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 6.0)
+    now = [100.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    counter = Progress("train_cooper", 6, logger)
+    for seconds in (92.0, 5.0, 5.0):
+        now[0] += seconds
+        counter.advance()
+    assert caplog.messages == ["train_cooper 1/6 eta 7:40", "train_cooper 3/6 eta 0:15"]
+
+
 def test_an_unknown_total_shows_no_time_left(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

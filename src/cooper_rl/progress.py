@@ -74,6 +74,7 @@ class Progress:
         self._logger = logger
         self._done = 0
         self._started = time.monotonic()
+        self._first: tuple[int, float] | None = None
         self._last_line = self._started
         self._bar = _open_bar(name, total)
 
@@ -81,6 +82,8 @@ class Progress:
         """Count `n` more units as done; `values` are shown as they are at this moment."""
         self._done += n
         now = time.monotonic()
+        # On a GPU the first step compiles kernels, which says nothing of the time that the others take.
+        self._first = self._first or (self._done, now)
         is_last = self._done == self._total
         if self._bar is not None:
             self._bar.set_postfix({key: _short(value) for key, value in values.items()}, refresh=False)
@@ -95,7 +98,8 @@ class Progress:
         words = [self._name, str(self._done) if self._total is None else f"{self._done}/{self._total}"]
         words += [f"{name}={_short(value)}" for name, value in values.items()]
         if self._total is not None and self._done:
-            seconds_left = (now - self._started) / self._done * max(self._total - self._done, 0)
+            done, started = self._first if self._first and self._first[0] < self._done else (0, self._started)
+            seconds_left = (now - started) / (self._done - done) * max(self._total - self._done, 0)
             words.append(f"eta {clock(seconds_left)}")
         return " ".join(words)
 

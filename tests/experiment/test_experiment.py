@@ -144,11 +144,20 @@ def test_a_failing_arm_is_one_message_that_names_its_log(
     assert "log.txt" in shown
 
 
+def test_arms_start_from_models_of_ones_own(output: Path, tmp_path: Path) -> None:
+    """Named by their folders, not made for the run."""
+    made = output / "start" / "prepare_models" / "models"
+    own = ["models.tiny=null", f"models.policy={made / 'policy'}", f"models.backbone={made / 'backbone'}"]
+    overrides = [part for value in own for part in ("--set", value)]
+    assert run(tmp_path / "own", *overrides, "--arms", "rule", "--seeds", "0") == 0
+    assert (tmp_path / "own" / "report.html").is_file()
+
+
 def test_a_preset_without_a_judge_of_meaning_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(tmp_path, "--set", "evaluation.judge=null") == 2
-    assert "an experiment needs an evaluation judge and models of its own" in capsys.readouterr().err
+    assert "a judge that evaluates all arms; set evaluation.judge" in capsys.readouterr().err
 
 
 @pytest.mark.slow

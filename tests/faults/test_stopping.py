@@ -111,6 +111,17 @@ def test_a_step_that_cannot_end_in_time_is_given_up() -> None:
     assert stop.is_made
 
 
+def test_the_first_step_of_a_process_says_nothing_of_the_others() -> None:
+    """It compiles kernels: a step that can end in time is not given up for it."""
+    with StopRequest(grace_seconds=0.1) as stop:
+        for seconds in (0.3, 0.0):
+            with stop.step():
+                time.sleep(seconds)
+        with stop.step():
+            os.kill(os.getpid(), signal.SIGTERM)
+    assert stop.is_made
+
+
 def test_outside_the_main_thread_signals_stay_as_they_were() -> None:
     before = signal.getsignal(signal.SIGTERM)
     seen: list[bool] = []

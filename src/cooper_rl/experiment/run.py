@@ -123,10 +123,10 @@ def _sigterm_as_error(output: Path) -> Generator[None]:
 
 
 def _check(config: Config) -> None:
-    if config.models.tiny is None or config.evaluation.judge is None:
+    if config.evaluation.judge is None:
         raise ConfigError(
-            "an experiment needs an evaluation judge and models of its own; use the preset laptop, or one "
-            "with models.tiny and evaluation.judge"
+            "an experiment needs a judge that evaluates all arms; set evaluation.judge, or use the preset "
+            "laptop"
         )
 
 

@@ -74,7 +74,8 @@ def weighted_loss(model: Any, batch: Sequence[Example]) -> torch.Tensor:
     longest = max(len(example.token_ids) for example in batch)
     padded = [example.token_ids + [0] * (longest - len(example.token_ids)) for example in batch]
     weighted = [example.weights + [0.0] * (longest - len(example.weights)) for example in batch]
-    input_ids, weights = torch.tensor(padded), torch.tensor(weighted)[:, 1:]
+    input_ids = torch.tensor(padded, device=model.device)
+    weights = torch.tensor(weighted, device=model.device)[:, 1:]
     hidden = model.get_decoder()(input_ids=input_ids[:, :-1], use_cache=False).last_hidden_state
     is_learned = weights > 0
     logits = model.get_output_embeddings()(hidden[is_learned])
