@@ -17,6 +17,7 @@ from cooper_rl.config.data import RuleConfig
 from cooper_rl.errors import CooperError
 from cooper_rl.verdicts import program_worker
 from cooper_rl.verdicts.programs import MAX_CHARS, ProgramVerifier, contradicts, find_program, parse_tests
+from tests.verdicts.killing import killing
 
 TESTS = "f(a=1, b=2) == 5\nf(a=0, b=3) == 6"
 
@@ -196,6 +197,35 @@ def test_a_program_that_closes_its_pipe_and_sleeps_is_killed() -> None:
         assert verifier.pool is not None
         nursery = psutil.Process(verifier.pool.nursery.pid)
         _wait_until(lambda: len(nursery.children(recursive=True)) == 1)
+
+
+@pytest.mark.parametrize("wait", ["lock.acquire()", "lock.acquire(timeout=5)"])
+def test_a_program_cannot_sleep(verifier, wait: str) -> None:
+    """It takes no CPU time, so that only the clock ended it, at twelve times the limit."""
+    sleeper = f"import collections\nlock = collections._sys.modules['_thread'].allocate_lock()\n{wait}\n"
+    uncontended = verifier.verify([("f(a=1) == 1", sleeper + "def f(a):\n    return a")])
+    started = time.monotonic()
+    (check,) = verifier.verify([("f(a=1) == 1", sleeper + f"def f(a):\n    {wait}\n    return a")])
+    assert time.monotonic() - started < 3
+    assert (check.verdict, uncontended[0].verdict) == ("incorrect", "correct")
+
+
+def test_a_program_that_was_killed_from_outside_is_run_again() -> None:
+    with ProgramVerifier(RuleConfig(num_workers=1, timeout_seconds=9)) as verifier:
+        verifier.verify([(TESTS, "return a + b")])
+        with killing(verifier, times=1) as killed:
+            slow = "def f(a, b):\n    for number in range(3 * 10**7):\n        pass\n    return a + 2 * b"
+            assert verdict_of(verifier, slow) == "correct"
+    assert len(killed) == 1
+
+
+def test_a_program_cannot_say_that_it_was_killed(verifier) -> None:
+    """Nor be killed for it: one that ends at its limits, or goes on behind a closed pipe, is incorrect."""
+    lost = 'import os\nfor number in range(64):\n    try:\n        os.write(number, b\'["lost", "x"]\')\n'
+    lost += "    except OSError:\n        pass\nos._exit(0)"
+    endless = "import os\nos.closerange(0, 64)\nwhile True:\n    pass"
+    full = "def f(a, b):\n    kept = []\n    while True:\n        kept.append('x' * 10**6)"
+    assert {verdict_of(verifier, program) for program in (lost, endless, full)} == {"incorrect"}
 
 
 def test_a_program_finds_no_other_completions_program_in_its_memory() -> None:

@@ -1,5 +1,6 @@
 import asyncio
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -18,6 +19,7 @@ from cooper_rl.verdicts.answers.verify import verify_answer
 from cooper_rl.verdicts.pool import fit_workers
 from cooper_rl.verdicts.rule import RuleVerifier
 from cooper_rl.verdicts.worker import MAX_MEMORY_BYTES
+from tests.verdicts.killing import killing
 
 ALGEBRA = [
     ("x+1", r"\boxed{1+x}"),
@@ -180,6 +182,45 @@ def test_a_worker_that_is_killed_while_it_waits_answers_no_question() -> None:
         pairs = [("x+2", r"\boxed{2+x}"), ("x+3", r"\boxed{x+4}"), ("x+5", r"\boxed{5+x}")]
         verdicts = [check.verdict for pair in pairs for check in verifier.verify([pair])]
     assert verdicts == ["correct", "incorrect", "correct"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_comparison_whose_worker_was_killed_from_outside_is_made_again(number: int) -> None:
+    """The kernel kills when memory is short; the reason was `the comparison ended its process (status 9)`."""
+    with RuleVerifier(RuleConfig(num_workers=1, timeout_seconds=1)) as verifier:
+        verifier.verify(ALGEBRA[:1])
+        with killing(verifier, times=1, number=number) as killed:
+            checks = verifier.verify([BOMB, *OTHER_ALGEBRA])
+    assert len(killed) == 1
+    assert checks[0] == ("unparsable", "no verdict within 1 s")
+    assert [check.verdict for check in checks[1:]] == ["correct", "incorrect"]
+
+
+def test_a_comparison_whose_worker_is_killed_every_time_ends_and_is_forgotten(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with RuleVerifier(RuleConfig(num_workers=1, timeout_seconds=1)) as verifier:
+        verifier.verify(ALGEBRA[:1])
+        with killing(verifier, times=9) as killed:
+            assert verifier.verify([BOMB]) == [
+                ("unparsable", "no verdict: its process was killed by SIGKILL")
+            ]
+        assert len(killed) == 2
+        assert caplog.messages == [
+            "a verdict is lost: its process was killed by SIGKILL; it is asked for again",
+            "a verdict is lost twice: its process was killed by SIGKILL; an abstention, not kept, takes its "
+            "place",
+        ]
+        assert verifier.verify([BOMB]) == [("unparsable", "no verdict within 1 s")]
+
+
+def test_a_text_that_crashes_its_process_is_judged_once() -> None:
+    with RuleVerifier(RuleConfig(num_workers=1, timeout_seconds=1)) as verifier:
+        verifier.verify(ALGEBRA[:1])
+        with killing(verifier, times=9, number=signal.SIGSEGV) as killed:
+            checks = verifier.verify([BOMB] * 2)
+    assert len(killed) == 1
+    assert checks == [("unparsable", "the comparison ended its process (status 11)")] * 2
 
 
 def test_a_late_reply_answers_no_other_question() -> None:

@@ -6,13 +6,17 @@ from typing import Literal
 
 import pytest
 
-from cooper_rl.config.data import LabelingConfig
+from cooper_rl.config.data import LabelingConfig, RuleConfig
+from cooper_rl.domains.base import Domain
 from cooper_rl.domains.mathematics import MATHEMATICS
+from cooper_rl.domains.programs import PROGRAMS
 from cooper_rl.errors import DataError, ServerError
 from cooper_rl.schema.reports import JudgeUsage
 from cooper_rl.verdicts.hybrid import JudgeItem, JudgeResult
-from cooper_rl.verdicts.journal import Journal
+from cooper_rl.verdicts.journal import Journal, KeptVerdict
+from cooper_rl.verdicts.verifier import AnswerItem
 from cooper_rl.verdicts.votes import Electorate, collect_votes
+from tests.verdicts.killing import killing
 
 
 class SilentJudge:
@@ -130,6 +134,35 @@ def test_a_second_judge_is_asked_only_where_rule_and_judge_differ(tmp_path: Path
         votes = ask_all(items, LabelingConfig(), judge=judge, third_judge=second, journal=journal).votes
     assert [vote.third_voter for vote in votes] == [None, "unsteady"]
     assert second.asked == ["#### 3"]
+
+
+SLOW_PROGRAM = "def f(a):\n    for number in range(3 * 10**7):\n        pass\n    return a"
+SLOW = {
+    MATHEMATICS: (JudgeItem("", "1", r"\boxed{\prod_{n=1}^{9999} (x+n)}"), "no verdict within 1 s"),
+    PROGRAMS: (JudgeItem("", "f(a=1) == 1", SLOW_PROGRAM), "passes 1 tests"),
+}
+
+
+@pytest.mark.parametrize("domain", SLOW, ids=lambda domain: domain.name)
+def test_a_verdict_whose_process_was_killed_is_not_kept_and_the_next_run_asks_again(
+    tmp_path: Path, domain: Domain
+) -> None:
+    """The kill itself was kept, as `unparsable` or `incorrect`, and every later run took it from there."""
+    item, reason = SLOW[domain]
+    config = LabelingConfig(rule=RuleConfig(num_workers=1, timeout_seconds=1 if domain is MATHEMATICS else 9))
+
+    def ask_once(*, times: int) -> KeptVerdict:
+        with domain.open_verifier(config.rule) as verifier, Journal(tmp_path / "journal") as journal:
+            verifier.verify([AnswerItem("x+1", r"\boxed{1+x}"), AnswerItem("f(1) == 1", "return 1")])
+            electorate = Electorate(config, verifier, domain.name_verdicts(config.rule), None, None, journal)
+            with killing(verifier, times=times):
+                return collect_votes([item], electorate).votes[0].rule
+
+    lost = ask_once(times=9)
+    assert (lost.verdict, lost.reason) == ("unparsable", "no verdict: its process was killed by SIGKILL")
+    assert (tmp_path / "journal").read_text() == ""
+    assert ask_once(times=0).reason == reason
+    assert reason in (tmp_path / "journal").read_text()
 
 
 def test_the_question_and_how_a_completion_ended_count(tmp_path: Path) -> None:

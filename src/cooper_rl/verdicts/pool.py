@@ -1,8 +1,9 @@
 """The worker processes of a verifier: a nursery that forks them, a socket and a thread for each.
 
 A worker may end at any question, killed by its own limits; the nursery says so on its socket and forks the
-next one. A verifier starts its pool with the first question, and a forked child has one of its own. The
-workers' own code is in `verdicts/worker.py` and `verdicts/program_worker.py`.
+next one. A question whose worker was killed from outside is asked once more. A verifier starts its pool with
+the first question, and a forked child has one of its own. The workers' own code is in `verdicts/worker.py`
+and `verdicts/program_worker.py`.
 """
 
 import logging
@@ -25,7 +26,13 @@ from cooper_rl.errors import CooperError
 from cooper_rl.machine.cores import usable_cores
 from cooper_rl.machine.memory import usable_memory
 from cooper_rl.progress import Progress
-from cooper_rl.verdicts.worker import MAX_MEMORY_BYTES, WALL_TO_CPU_SECONDS, receive_message, send_message
+from cooper_rl.verdicts.worker import (
+    LOST,
+    MAX_MEMORY_BYTES,
+    WALL_TO_CPU_SECONDS,
+    receive_message,
+    send_message,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -77,19 +84,31 @@ class WorkerPool:
         self._threads = ThreadPoolExecutor(num_workers, thread_name_prefix="rule_verifier")
 
     def ask(self, questions: Sequence[Sequence[Any]]) -> list[Any]:
-        """A reply to every question, in order.
+        """A reply to every question, in order; `[LOST, why]` where its process was killed twice.
 
         Raises:
             CooperError: the workers are gone.
         """
         progress = Progress("rule_verifier", len(questions), logger)
         replies: list[Any] = []
-        for reply in self._threads.map(self._ask_one, questions):
+        for reply in self._threads.map(self._ask_twice, questions):
             replies.append(reply)
             # Short batches say nothing: a training step has one every few seconds.
             if len(questions) >= MIN_REPORTED:
                 progress.advance()
         return replies
+
+    def _ask_twice(self, question: Sequence[Any]) -> Any:
+        """Once more where the process was killed from outside. Not for ever: the text may be the reason."""
+        reply = self._ask_one(question)
+        if reply[0] == LOST:
+            logger.warning("a verdict is lost: %s; it is asked for again", reply[1])
+            reply = self._ask_one(question)
+            if reply[0] == LOST:
+                logger.warning(
+                    "a verdict is lost twice: %s; an abstention, not kept, takes its place", reply[1]
+                )
+        return reply
 
     def _ask_one(self, question: Sequence[Any]) -> Any:
         # There are as many threads as sockets: each has its own while it asks, so that replies cannot be

@@ -2,9 +2,10 @@
 
 A nursery forks a worker per socket, a worker a process for every request, and that process a child for the
 program. The child can compute and nothing else: a seccomp filter lets it have memory, write to one pipe and
-end, so that it reaches no file, no network and no other process; limits that it cannot raise bound its CPU
-time and memory. It is told the calls to make and never what they should give, so that no program can claim to
-have passed: values are compared in the verifier's own process (`verdicts/programs.py`). Linux only.
+end, so that it reaches no file, no network and no other process, and cannot sleep; limits that it cannot
+raise bound its CPU time and memory. It is told the calls to make and never what they should give, so that no
+program can claim to have passed: values are compared in the verifier's own process (`verdicts/programs.py`).
+Linux only.
 """
 
 import ctypes
@@ -22,12 +23,17 @@ import sys
 import time
 from typing import Any, Never
 
-from cooper_rl.verdicts.worker import WALL_TO_CPU_SECONDS, receive_message, send_message
+from cooper_rl.verdicts.worker import LOST, WALL_TO_CPU_SECONDS, receive_message, send_message
 
 MAX_MEMORY_BYTES = 512 * 1024**2
 """Address space of one program."""
 MAX_RESULT_BYTES = 64 * 1024
 """Size of one program's results; a program that writes more is killed."""
+END_SECONDS = 1.0
+"""Seconds for a child to end once it has closed its pipe."""
+CPU_SHARE = 0.8
+"""Share of its CPU time from which on a child was killed by that limit: the kernel counts whole ticks for it,
+and up to a tenth was missing from what it reports at the end."""
 IMPORTABLE = (
     "bisect", "collections", "functools", "heapq", "itertools", "math", "operator", "re", "string",
 )  # fmt: skip
@@ -36,19 +42,24 @@ IMPORTABLE = (
 ALLOWED = {
     "x86_64": (
         0xC000003E,
-        (0, 1, 3, 9, 10, 11, 12, 13, 14, 15, 25, 28, 39, 60, 131, 186, 202, 228, 231, 318),
+        (0, 1, 3, 9, 10, 11, 12, 13, 14, 15, 25, 28, 39, 60, 131, 186, 228, 231, 318),
     ),
     "aarch64": (
         0xC00000B7,
-        (63, 64, 57, 222, 226, 215, 214, 134, 135, 139, 216, 233, 172, 93, 132, 178, 98, 113, 94, 278),
+        (63, 64, 57, 222, 226, 215, 214, 134, 135, 139, 216, 233, 172, 93, 132, 178, 113, 94, 278),
     ),
 }
 """Machine -> its number in the kernel's audit headers, and the system calls that a program may make: read,
-write, close, memory, signals, its own numbers, locks, the clock, random bytes and exit."""
+write, close, memory, signals, its own numbers, the clock, random bytes and exit. No futex: a lock that nobody
+holds needs none, and a wait for another one takes no CPU time, so that no limit on that would end it."""
 _LOAD, _EQUAL, _RETURN = 0x20, 0x15, 0x06
 _ALLOW, _REFUSE, _KILL = 0x7FFF0000, 0x00050001, 0x80000000
 """Refused calls fail with EPERM, which a program sees as an exception."""
 _PR_SET_PDEATHSIG, _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS, _FILTER_MODE = 1, 22, 38, 2
+
+
+class KilledError(Exception):
+    """A child was killed by something else than its limits."""
 
 
 def main(arguments: list[str]) -> None:
@@ -109,9 +120,14 @@ def run_calls(program: str, calls: list[str], *, limit_seconds: float) -> list[A
 
     Returns:
         `["results", R]` with a pair for each call: `["value", encoded]` or `["error", why]`; or
-        `["ended", why]` where the child ended before it had results.
+        `["ended", why]` where the child ended before it had results; or `[LOST, why]` where it was killed
+        from outside.
     """
-    found = _ask_child(program, calls, limit_seconds=limit_seconds)
+    try:
+        found = _ask_child(program, calls, limit_seconds=limit_seconds)
+    except KilledError as error:
+        # Said here alone: a child may write that word itself.
+        return [LOST, str(error)]
     match found:
         case ["results", [*results]] if len(results) == len(calls):
             return ["results", results]
@@ -122,7 +138,13 @@ def run_calls(program: str, calls: list[str], *, limit_seconds: float) -> list[A
 
 
 def _ask_child(program: str, calls: list[str], *, limit_seconds: float) -> Any:
-    """The child's text, unchecked, or `["ended", why]`; `["unsafe", why]`: it could not be shut in."""
+    """The child's text, unchecked, or `["ended", why]`; `["unsafe", why]`: it could not be shut in.
+
+    Raises:
+        KilledError: the child was killed from outside.
+    """
+    cpu_seconds = _cpu_seconds(limit_seconds)
+    wall_seconds = cpu_seconds * WALL_TO_CPU_SECONDS
     read_end, write_end = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -133,19 +155,28 @@ def _ask_child(program: str, calls: list[str], *, limit_seconds: float) -> Any:
     # Else this process holds the pipe open itself, and its end would never be seen.
     os.close(write_end)
     try:
-        text, is_whole = _read_all(read_end, time.monotonic() + limit_seconds * WALL_TO_CPU_SECONDS)
+        text, is_whole = _read_all(read_end, time.monotonic() + wall_seconds)
     finally:
         os.close(read_end)
-    # Always: a program may close the pipe and sleep for ever. SIGKILL alone cannot be handled by it, and does
-    # not change the status of a process that is ending already.
-    os.kill(pid, signal.SIGKILL)
-    _, status = os.waitpid(pid, 0)
+    status, used_seconds, is_killed_here = _end(pid, END_SECONDS if is_whole else 0.0)
+    if not is_whole and len(text) <= MAX_RESULT_BYTES:
+        # A program can only compute: a machine that gave it no CPU time has ended it.
+        raise KilledError(f"its process got {used_seconds:.1f} s of CPU time in {wall_seconds:g} s")
+    if status == signal.SIGKILL and not is_killed_here and used_seconds < CPU_SHARE * cpu_seconds:
+        raise KilledError("its process was killed by SIGKILL")
     if not text or not is_whole:
         return ["ended", _explain(status, limit_seconds)]
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
         return ["ended", "what it wrote is no result"]
+
+
+def _cpu_seconds(limit_seconds: float) -> int:
+    """The kernel's limit, which is in whole seconds, and no higher than the one that holds already."""
+    hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
+    seconds = max(1, math.ceil(limit_seconds))
+    return seconds if hard == resource.RLIM_INFINITY else min(seconds, hard)
 
 
 def _read_all(descriptor: int, until: float) -> tuple[bytes, bool]:
@@ -165,6 +196,19 @@ def _read_all(descriptor: int, until: float) -> tuple[bytes, bool]:
             return b"".join(parts), False
 
 
+def _end(pid: int, seconds: float) -> tuple[int, float, bool]:
+    """A child's status, its CPU time, and whether it was killed here: after so many seconds it went on."""
+    until = time.monotonic() + seconds
+    while True:
+        is_late = time.monotonic() >= until
+        if is_late:
+            os.kill(pid, signal.SIGKILL)  # which alone cannot be handled by it
+        ended, status, usage = os.wait4(pid, 0 if is_late else os.WNOHANG)
+        if ended:
+            return status, usage.ru_utime + usage.ru_stime, is_late
+        time.sleep(0.001)
+
+
 def _explain(status: int, limit_seconds: float) -> str:
     if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
         return f"no result within {limit_seconds:g} s of CPU time, or too much of it"
@@ -177,10 +221,8 @@ def run_shut_in(program: str, calls: list[str], pipe: int, limit_seconds: float)
     os.closerange(0, pipe)
     os.closerange(pipe + 1, 65536)
     sys.stdin, sys.stdout, sys.stderr = io.StringIO(), io.StringIO(), io.StringIO()
-    # The kernel's limit is in whole seconds.
-    seconds = max(1, math.ceil(limit_seconds))
     bounds = (
-        (resource.RLIMIT_CPU, seconds),  # hard and soft alike: the kernel kills
+        (resource.RLIMIT_CPU, _cpu_seconds(limit_seconds)),  # hard and soft alike: the kernel kills
         (resource.RLIMIT_AS, MAX_MEMORY_BYTES),
         # Belt and braces: a file cannot be opened, and if it could, nothing could be written to it.
         (resource.RLIMIT_FSIZE, 0),

@@ -19,7 +19,8 @@ from cooper_rl.schema.data import Verdict
 from cooper_rl.schema.texts import printable
 from cooper_rl.verdicts.pool import PooledVerifier
 from cooper_rl.verdicts.program_worker import MAX_RESULT_BYTES, encode
-from cooper_rl.verdicts.verifier import AnswerItem
+from cooper_rl.verdicts.verifier import AnswerItem, Unkept
+from cooper_rl.verdicts.worker import LOST
 
 MAX_CHARS = 20_000
 """Longer completions are not run: the verdict is an abstention."""
@@ -46,6 +47,10 @@ class ProgramCheck(NamedTuple):
 
     verdict: Verdict
     reason: str
+
+
+class LostCheck(ProgramCheck, Unkept):
+    """In place of a verdict whose program was killed from outside."""
 
 
 class ProgramRun(NamedTuple):
@@ -196,6 +201,8 @@ def _judge(tests: Sequence[ProgramTest], reply: Any) -> ProgramCheck:
                 f"programs cannot be shut in here, so none is run: {why}; verify them on a Linux system "
                 "whose kernel allows seccomp filters"
             )
+        case [str(word), why] if word == LOST:
+            return LostCheck("unparsable", f"no verdict: {why}")
         case [_, why]:
             return ProgramCheck("incorrect", f"the program gave no results: {_shown(why)}")
         case _:

@@ -22,6 +22,8 @@ from cooper_rl.verdicts.answers.verify import (
     state_answer,
 )
 from cooper_rl.verdicts.pool import PooledVerifier
+from cooper_rl.verdicts.verifier import Unkept
+from cooper_rl.verdicts.worker import LOST
 
 CACHE_SIZE = 20_000
 """Comparisons remembered, the least recently used forgotten first: at most 50 MB of them."""
@@ -41,6 +43,10 @@ def hash_code(folder: Path) -> str:
     for path in (*sorted((folder / "answers").rglob("*.py")), folder / "worker.py"):
         digest.update(path.relative_to(folder).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()
+
+
+class LostCheck(AnswerCheck, Unkept):
+    """In place of a verdict whose worker was killed from outside."""
 
 
 class RuleVerifier(PooledVerifier):
@@ -80,8 +86,11 @@ class RuleVerifier(PooledVerifier):
             if check is None:
                 waiting.setdefault(stated, []).append(position)
         for stated, reply in zip(waiting, self._ask(list(waiting)), strict=True):
-            check = AnswerCheck(*reply)
-            self._remember(stated, check)
+            if reply[0] == LOST:
+                check = LostCheck("unparsable", f"no verdict: {reply[1]}")
+            else:
+                check = AnswerCheck(*reply)
+                self._remember(stated, check)
             for position in waiting[stated]:
                 checks[position] = check
         return [check for check in checks if check is not None]

@@ -34,6 +34,13 @@ class Check(Protocol):
         ...
 
 
+class Unkept:
+    """Base of an abstention that says nothing of the completion: its process was killed from outside. Whoever
+    keeps verdicts asks again."""
+
+    __slots__ = ()
+
+
 class Verifier(Protocol):
     """Checks completions; callable from any thread, and from several at the same time."""
 

@@ -1,7 +1,8 @@
 """The votes on each completion (row 3): rule verdict, judge verdict, third vote where the two differ.
 
-Each is kept in the journal as it comes, and taken from there when it is known; a request that failed is no
-verdict, and the next run asks again. `verdicts/hybrid.py` makes a label of them.
+Each is kept in the journal as it comes, and taken from there when it is known; a request that failed, or a
+check whose process was killed, is no verdict, and the next run asks again. `verdicts/hybrid.py` makes a label
+of them.
 """
 
 import logging
@@ -25,7 +26,7 @@ from cooper_rl.verdicts.hybrid import (
 )
 from cooper_rl.verdicts.journal import Journal, KeptVerdict, verdict_key
 from cooper_rl.verdicts.panel import take_majority
-from cooper_rl.verdicts.verifier import AnswerItem, Verifier
+from cooper_rl.verdicts.verifier import AnswerItem, Unkept, Verifier
 
 logger = logging.getLogger(__name__)
 
@@ -193,12 +194,16 @@ def _ask_verifier(batch: Batch, electorate: Electorate) -> list[KeptVerdict]:
     progress = Progress("rule_verdicts", len(answers), logger)
     if unknown:
         progress.advance(len(answers) - len(unknown))
+    lost: dict[str, KeptVerdict] = {}
     for chunk in _chunks(unknown):
         checks = verifier.verify([answers[index] for index in chunk])
         for index, check in zip(chunk, checks, strict=True):
-            journal.keep(keys[index], check.verdict, check.reason)
+            if isinstance(check, Unkept):
+                lost[keys[index]] = KeptVerdict(check.verdict, check.reason)
+            else:
+                journal.keep(keys[index], check.verdict, check.reason)
         progress.advance(len(chunk))
-    return [_recall(journal, key) for key in keys]
+    return [journal.recall(key) or lost[key] for key in keys]
 
 
 def _announce(

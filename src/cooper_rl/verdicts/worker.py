@@ -2,7 +2,8 @@
 
 One nursery process imports math-verify once and forks a worker per socket. A worker arms a CPU timer whose
 signal ends the process, so no text can outlive its limit: not in C code, not in a big integer. The nursery
-reports what happened on the worker's socket and forks the next one, which goes on with the next request.
+reports what happened on the worker's socket and forks the next one, which goes on with the next request. A
+worker that was killed from outside has lost the request, which is no word on the text.
 Started and spoken to by `verdicts/rule.py` only. Windows has no fork and cannot run it.
 
 A message is a 4-byte length and that many bytes of JSON; requests and replies are in order.
@@ -25,7 +26,12 @@ MAX_MEMORY_BYTES = 512 * 1024**2
 """Address space of one worker; its libraries take about 80 MiB. A huge power ends as a verdict, and hostile
 completions in all workers at once fit in the container (`verdicts/pool.py: fit_workers`)."""
 WALL_TO_CPU_SECONDS = 12
-"""Wall clock is only a backstop, for what sleeps; CPU time does not depend on what else the machine does."""
+"""Wall clock is only a backstop, for a machine that stands still; CPU time does not depend on what else it
+does."""
+LOST = "lost"
+"""First word of the reply to a request whose process was killed from outside; the second says by what."""
+_CRASHES = {signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE, signal.SIGILL}
+"""Signals by which a text ends its process, beside that of the CPU timer."""
 
 
 class _Seat(NamedTuple):
@@ -83,7 +89,7 @@ def main(arguments: list[str]) -> None:
         if seat.is_asked[0]:
             try:
                 # On the dead worker's socket, in its place: the caller waits there for its one reply.
-                send_message(seat.channel, ["unparsable", _explain(status, limit_seconds)])
+                send_message(seat.channel, _reply_to_end(status, limit_seconds))
             except OSError:
                 continue
         workers[_fork(seat, limit_seconds, policy)] = seat
@@ -104,10 +110,14 @@ def _limit_memory() -> None:
         )
 
 
-def _explain(status: int, limit_seconds: float) -> str:
-    if os.WIFSIGNALED(status) and os.WTERMSIG(status) in {signal.SIGPROF, signal.SIGALRM}:
-        return f"no verdict within {limit_seconds:g} s"
-    return f"the comparison ended its process (status {status})"
+def _reply_to_end(status: int, limit_seconds: float) -> list[str]:
+    number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
+    if number == signal.SIGPROF:
+        return ["unparsable", f"no verdict within {limit_seconds:g} s"]
+    if number is None or number in _CRASHES:
+        return ["unparsable", f"the comparison ended its process (status {status})"]
+    # SIGALRM too: a comparison never sleeps, so that a machine which gave it no CPU time has ended it.
+    return [LOST, f"its process was killed by {signal.Signals(number).name}"]
 
 
 def _fork(seat: _Seat, limit_seconds: float, policy: AnswerPolicy) -> int:
@@ -128,7 +138,7 @@ def _work(seat: _Seat, limit_seconds: float, policy: AnswerPolicy) -> None:
         seat.is_asked[0] = 1
         # CPU time, which load does not change: a verdict must not depend on what else the machine does.
         signal.setitimer(signal.ITIMER_PROF, limit_seconds)
-        # And a bound on the clock, for a comparison that sleeps or waits for memory.
+        # And a bound on the clock, for a comparison that waits for memory.
         signal.setitimer(signal.ITIMER_REAL, limit_seconds * WALL_TO_CPU_SECONDS)
         check = compare_answers(Comparison(*request), policy)
         signal.setitimer(signal.ITIMER_PROF, 0)
