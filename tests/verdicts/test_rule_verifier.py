@@ -1,4 +1,5 @@
 import asyncio
+import resource
 import shutil
 import signal
 import subprocess
@@ -169,6 +170,27 @@ def test_workers_that_cannot_be_started_are_reported(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("sys.executable", "/bin/false")
     with RuleVerifier(RuleConfig(num_workers=1)) as broken, pytest.raises(CooperError, match="rule verifier"):
         broken.verify(ALGEBRA)
+
+
+def test_more_workers_than_the_system_has_room_for_are_refused_with_the_remedy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two open files for each: on a node of many cores more than 256, which is macOS's limit."""
+    monkeypatch.setattr("cooper_rl.verdicts.pool.usable_memory", lambda: 1 << 50)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    num_open = psutil.Process().num_fds()
+    with RuleVerifier(RuleConfig(num_workers=100)) as verifier:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (num_open + 100, limits[1]))
+        try:
+            with pytest.raises(
+                CooperError,
+                match=r"verifier's 100 worker processes cannot be started \(.*Too many open files\); set "
+                r"labeling\.rule\.num_workers to fewer",
+            ):
+                verifier.verify(ALGEBRA)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        assert psutil.Process().num_fds() == num_open
 
 
 def test_a_worker_that_is_killed_while_it_waits_answers_no_question() -> None:

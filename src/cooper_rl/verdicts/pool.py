@@ -16,7 +16,7 @@ import threading
 import weakref
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -69,18 +69,22 @@ class WorkerPool:
         """Start `python -m module ARGUMENTS SOCKETS`; no answer takes a worker longer than the limit."""
         # Sockets and not pipes: both directions in one handle, and an end that closes is seen by the other
         # at once.
-        pairs = [socket.socketpair() for _ in range(num_workers)]
-        self.channels = [ours for ours, _ in pairs]
+        self.channels: list[socket.socket] = []
         self._free: queue.SimpleQueue[socket.socket] = queue.SimpleQueue()
-        self.nursery = _start_nursery(module, arguments, [theirs for _, theirs in pairs])
-        for ours, theirs in pairs:
-            # This process's copy would keep the connection open when the worker dies, and nobody would
-            # notice.
-            theirs.close()
-            # Longer than any limit of the worker: it is for a machine that stands still, not for a hard
-            # comparison.
-            ours.settimeout(STARTUP_SECONDS + limit_seconds)
-            self._free.put(ours)
+        with ExitStack() as on_failure, ExitStack() as started:
+            workers: list[socket.socket] = []
+            for _ in range(num_workers):
+                ours, theirs = socket.socketpair()
+                self.channels.append(on_failure.enter_context(ours))
+                # This process's copy would keep the connection open when the worker dies, and nobody would
+                # notice.
+                workers.append(started.enter_context(theirs))
+                # Longer than any limit of the worker: it is for a machine that stands still, not for a hard
+                # comparison.
+                ours.settimeout(STARTUP_SECONDS + limit_seconds)
+                self._free.put(ours)
+            self.nursery = _start_nursery(module, arguments, workers)
+            on_failure.pop_all()
         self._threads = ThreadPoolExecutor(num_workers, thread_name_prefix="rule_verifier")
 
     def ask(self, questions: Sequence[Sequence[Any]]) -> list[Any]:
@@ -219,15 +223,24 @@ class PooledVerifier:
         with self._lock:
             # Late: a verifier whose answers can all be compared in this process never forks.
             if self.pool is None:
-                limit = self._config.timeout_seconds
-                self.pool = WorkerPool(
-                    self._module,
-                    [repr(limit), *self._arguments],
-                    num_workers=self.num_workers,
-                    limit_seconds=limit * (WALL_TO_CPU_SECONDS + 1),
-                )
+                self.pool = self._start_pool()
             pool = self.pool
         return pool.ask(questions)
+
+    def _start_pool(self) -> WorkerPool:
+        limit = self._config.timeout_seconds
+        try:
+            return WorkerPool(
+                self._module,
+                [repr(limit), *self._arguments],
+                num_workers=self.num_workers,
+                limit_seconds=limit * (WALL_TO_CPU_SECONDS + 1),
+            )
+        except OSError as error:
+            raise CooperError(
+                f"the verifier's {self.num_workers} worker processes cannot be started ({error}); set "
+                "labeling.rule.num_workers to fewer, or raise the limits on open files and processes"
+            ) from error
 
     def _renew(self) -> None:
         """Give a forked child workers of its own. The parent's threads, which may hold the lock, are gone."""
