@@ -1,5 +1,6 @@
 """A file of lines loses at most the one that was being written, wherever its process ends."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 from cooper_rl.errors import ConfigError
 from cooper_rl.machine.lines import LineFile
 from tests.full_disk import no_file_beyond
+from tests.waiting import within
 
 LINES = [b"one", b"", b"drei \xc3\xa4", b"4" * 40]
 
@@ -120,3 +122,10 @@ def test_an_exclusive_file_has_one_writer(tmp_path: Path) -> None:
     assert (tmp_path / "file").read_bytes() == b"one\ntw"
     lines.close()
     assert list(LineFile(tmp_path / "file", is_exclusive=True)) == [b"one"]
+
+
+def test_a_pipe_in_the_place_of_the_file_is_refused_at_once(tmp_path: Path) -> None:
+    """It was opened, which waits for a reader."""
+    os.mkfifo(tmp_path / "file")
+    with within(20), pytest.raises(FileExistsError, match=r"what has this name is no regular file: .*file"):
+        LineFile(tmp_path / "file")

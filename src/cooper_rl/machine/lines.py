@@ -1,5 +1,6 @@
 """An append-only file of lines, under every journal; a process killed at any moment loses at most one."""
 
+import errno
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -12,7 +13,8 @@ from cooper_rl.machine.locking import lock_or_refuse
 class LineFile:
     """Lines that are appended whole or not at all. Not safe from threads.
 
-    The methods raise the disk's OSError: what was being written, and what helps, is known to the caller.
+    The methods raise the disk's OSError: what was being written, and what helps, is known to the caller. So
+    does a path that is no regular file.
 
     Args:
         path: Created, with its folder, when absent. A last line without its end is cut off: a process was
@@ -30,6 +32,9 @@ class LineFile:
         path.parent.mkdir(parents=True, exist_ok=True)
         # Of a process that was killed in `replace`: on a full disk it holds the room of the next line.
         settle_drafts(path.parent)
+        # To open a pipe would wait for its reader, and a device keeps no line.
+        if path.exists() and not path.is_file():
+            raise FileExistsError(errno.EEXIST, "what has this name is no regular file", str(path))
         # Unbuffered: what `append` returned from has been given to the kernel, and outlives this process.
         self._file = path.open("ab", buffering=0)
         try:

@@ -21,6 +21,7 @@ from cooper_rl.errors import DataError
 from cooper_rl.machine.index import temporary_index
 from cooper_rl.machine.lines import LineFile
 from cooper_rl.schema.data import Verdict
+from cooper_rl.schema.texts import replace_surrogates
 
 MAX_RECENT = 8192
 """Verdicts in memory, which go to the index together: sorted, since it is ordered by key."""
@@ -92,7 +93,9 @@ class Journal:
         for line in lines:
             try:
                 key, verdict, reason = json.loads(line)
-            except (TypeError, ValueError):
+                # Half a surrogate pair, which JSON can spell and the index cannot hold.
+                (key + reason).encode()
+            except (TypeError, ValueError, RecursionError):
                 continue
             if isinstance(key, str) and isinstance(reason, str) and verdict in get_args(Verdict):
                 self._remember(key, KeptVerdict(verdict, reason))
@@ -112,6 +115,7 @@ class Journal:
             raise RuntimeError(
                 f"{self._path}: the journal is not open; keep verdicts inside its `with` block"
             )
+        reason = replace_surrogates(reason)  # a judge of somebody else may give half of a pair
         line = json.dumps([key, verdict, reason], ensure_ascii=False).encode()
         try:
             self._file.append(line)
