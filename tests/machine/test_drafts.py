@@ -11,11 +11,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cooper_rl.errors import ModelError
-from cooper_rl.machine.drafts import draft_beside, settle_drafts
+from cooper_rl.machine.drafts import draft_beside, replaced_folders, settle_drafts
 from cooper_rl.models.policy import load_policy, save_folder
 from cooper_rl.records.files import atomic_path
 from cooper_rl.records.written import copy_written, remove_written
 from tests.machine.owners import ending, start_owner
+from tests.waiting import within
 
 WRITER = """
 import sys, time
@@ -203,3 +204,47 @@ def test_no_file_of_anybody_else_is_touched(tmp_path: Path, tree: dict[str, str]
         draft.write_text("{}")
     (folder / "report.json").unlink()
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
+def write_and_die(path: Path) -> None:
+    with atomic_path(path) as draft:
+        draft.write_text("half")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.parametrize("ending", ["", "s.jsonl"])
+@pytest.mark.parametrize(
+    "name", ["n" * 238, "n" * 239, "n" * 248, "ä" * 119 + "n", "ä" * 124, "a\nb\n", "\udcff" * 248]
+)
+def test_an_output_of_any_name_is_written_and_its_draft_does_not_outlive_a_kill(
+    tmp_path: Path, name: str, ending: str
+) -> None:
+    """A draft's name is longer than its output's, and was too long where that has more than 238 bytes."""
+    path = tmp_path / f"{name}{ending}"
+    assert end_of_child(lambda: write_and_die(path), near=path, event="", fatal=0) == -signal.SIGKILL
+    assert len(names(tmp_path)) == 2
+    with atomic_path(path) as draft:
+        assert len(names(tmp_path)) == 1, "the mark of the new draft alone"
+        draft.write_text("whole")
+    assert names(tmp_path) == [path.name]
+    assert path.read_text() == "whole"
+
+
+def test_drafts_of_long_names_with_one_beginning_are_two(tmp_path: Path) -> None:
+    first, second = (tmp_path / ("n" * 250 + end) for end in "ab")
+    with atomic_path(first) as one, atomic_path(second) as two:
+        one.write_text("one")
+        two.write_text("two")
+    assert (first.read_text(), second.read_text()) == ("one", "two")
+
+
+def test_a_pipe_with_the_name_of_a_mark_is_passed_over(tmp_path: Path) -> None:
+    """Its text was waited for, by every writer into the folder."""
+    pipe = tmp_path / ".cooper-rl-0123abcd.draft"
+    os.mkfifo(pipe)
+    with within(20):
+        with atomic_path(tmp_path / "rows.jsonl") as draft:
+            draft.write_text("{}")
+        assert replaced_folders(tmp_path / "policy") == []
+    assert pipe.is_fifo()
+    assert names(tmp_path) == [pipe.name, "rows.jsonl"]

@@ -153,6 +153,13 @@ def test_a_device_or_a_pipe_at_an_outputs_path_stays(tmp_path: Path) -> None:
     assert (tmp_path / "pipe").is_fifo()
 
 
+def test_a_pipe_is_not_called_missing(tmp_path: Path) -> None:
+    """`<(zcat rows.gz)` of a shell."""
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(DataError, match=r"pipe: is a pipe or device, whose rows cannot be read twice; save"):
+        list(read_rows(tmp_path / "pipe"))
+
+
 def test_an_output_that_could_not_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a folder")
     for path, is_folder, reason in (

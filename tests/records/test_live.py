@@ -1,6 +1,7 @@
 """The live file of a run: every step once, whatever the process that wrote it came to."""
 
 import json
+import os
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -9,6 +10,7 @@ from threading import Event
 from cooper_rl.records.live import LiveFile, LiveHeader, find_live, live_path
 from cooper_rl.schema.step_metrics import RolloutMetrics, StepMetrics
 from tests.full_disk import no_file_beyond
+from tests.waiting import within
 
 
 def header(arm: str | None = None) -> LiveHeader:
@@ -100,3 +102,13 @@ def test_a_disk_that_refuses_is_warned_of_once_and_stops_nothing(tmp_path: Path,
     (tmp_path / "file").write_text("no folder")
     LiveFile(tmp_path / "file" / "checkpoint", header(), step=0).append(row(1))
     assert len(caplog.records) == 2
+
+
+def test_a_pipe_with_the_name_of_a_live_file_is_left_out(tmp_path: Path, caplog) -> None:
+    """Who watches waited for its writer, and so did a run that wanted to write there."""
+    os.mkfifo(tmp_path / "checkpoint.live.jsonl")
+    with within(20):
+        assert find_live(tmp_path) == []
+        write(tmp_path / "checkpoint", 1, 2)
+    (message,) = caplog.messages
+    assert "checkpoint.live.jsonl: cannot be written, so this run cannot be watched" in message

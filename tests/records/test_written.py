@@ -9,6 +9,7 @@ import pytest
 from cooper_rl.errors import DataError
 from cooper_rl.records import written
 from cooper_rl.records.written import MARKER, check_replaceable, mark_written, rewrite
+from tests.waiting import within
 
 
 @pytest.fixture
@@ -57,4 +58,16 @@ def test_killed_in_the_middle_it_leaves_nothing_that_is_not_ours(
 def test_somebody_elses_file_still_stands_in_the_way(folder: Path) -> None:
     (folder / "notes.txt").write_text("mine")
     with pytest.raises(DataError, match=r"notes.txt: was not written by Cooper-RL"):
+        check_replaceable(folder)
+
+
+def test_a_pipe_of_somebody_stands_in_the_way_and_is_not_waited_for(folder: Path) -> None:
+    os.mkfifo(folder / "pipe")
+    with within(20), pytest.raises(DataError, match="pipe: was not written by Cooper-RL"):
+        check_replaceable(folder)
+    (folder / "pipe").rename(folder / "config.json")
+    with (
+        within(20),
+        pytest.raises(DataError, match=r"config\.json: was not written by Cooper-RL, or changed"),
+    ):
         check_replaceable(folder)

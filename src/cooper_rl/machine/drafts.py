@@ -1,6 +1,6 @@
 """Drafts beside an output, which takes their place only when they are complete; none outlives a killed run.
 
-    <folder>/<name>.<tag>.partial        the draft, a file or a folder
+    <folder>/<name>.<tag>.partial        the draft, a file or a folder; a long name is cut
     <folder>/<name>.<tag>.old            a folder whose place it takes, for the moment between two renames
     <folder>/.cooper-rl-<tag>.draft      names the output; locked while its owner lives
 
@@ -27,6 +27,10 @@ _START = "A draft of Cooper-RL, removed by its next start when its owner is gone
 _MARK = re.compile(r"\.cooper-rl-([0-9a-f]{8})\.draft")
 
 
+_MAX_NAME_BYTES = 255 - len(".0123abcd.partial")
+"""Bytes of an output's name that are left in its draft's: file systems take 255 in all."""
+
+
 class Draft(NamedTuple):
     """The places of one output that is being written."""
 
@@ -37,8 +41,11 @@ class Draft(NamedTuple):
 
 
 def _draft(path: Path, tag: str) -> Draft:
+    name = path.name
+    while len(os.fsencode(name)) > _MAX_NAME_BYTES:
+        name = name[:-1]
     # A tag: a file of a fixed name beside the output may be somebody's.
-    return Draft(path, path.with_name(f"{path.name}.{tag}.partial"), path.with_name(f"{path.name}.{tag}.old"))
+    return Draft(path, path.with_name(f"{name}.{tag}.partial"), path.with_name(f"{name}.{tag}.old"))
 
 
 @contextmanager
@@ -90,7 +97,7 @@ def replaced_folders(path: Path) -> list[Path]:
     found: list[Path] = []
     for mark in path.parent.glob(".cooper-rl-*.draft"):
         with suppress(OSError):
-            draft = _read(mark, mark.read_bytes())
+            draft = _read(mark, mark.read_bytes()) if mark.is_file() else None
             if draft is not None and draft.path.name == path.name and draft.old.is_dir():
                 found.append(draft.old)
     return found

@@ -3,6 +3,7 @@
 import errno
 import fcntl
 import os
+import stat
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -57,16 +58,18 @@ def lock_or_refuse(handle: int, *, place: object) -> None:
 def abandoned(mark: Path) -> Generator[bytes | None]:
     """The text of a file whose owner kept it locked, and is gone; it is locked in the block.
 
-    None: the owner lives, or is another user.
+    None: the owner lives, or is another user, or it is no regular file.
 
     Raises:
         OSError: the file is gone, or a link.
         StorageError: the file system has no locks.
     """
     # A folder may be everybody's: behind a link, another user could have us remove what is ours elsewhere.
-    handle = os.open(mark, os.O_RDWR | os.O_NOFOLLOW)
+    # And nobody may ever write into a pipe of this name.
+    handle = os.open(mark, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
-        is_own = os.fstat(handle).st_uid == os.getuid()
+        found = os.fstat(handle)
+        is_own = found.st_uid == os.getuid() and stat.S_ISREG(found.st_mode)
         # Under the lock: two processes that start together must not both remove.
         yield os.read(handle, _MAX_MARK_BYTES) if is_own and lock(handle, place=mark, wait=False) else None
     finally:

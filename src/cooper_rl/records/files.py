@@ -59,8 +59,12 @@ def read_rows(path: Path, *, is_limited: bool = True) -> Iterator[RawRow]:
     with _readable(path):
         if path.is_dir():
             raise DataError(f"{path}: is a folder; give one file in it")
-        if not path.is_file():
+        if not path.exists():
             raise DataError(f"{path}: no such file; check the path, or run the stage that writes it")
+        if not path.is_file():
+            raise DataError(
+                f"{path}: is a pipe or device, whose rows cannot be read twice; save them to a file"
+            )
         suffix = path.suffix.lower()
         if suffix == ".parquet":
             for number, value in enumerate(read_parquet(path, is_limited=is_limited), start=1):

@@ -97,6 +97,8 @@ def find_live(folder: Path) -> list[LiveRun]:
     """All runs below a folder by path; a file whose header is not whole yet is left out."""
     found: list[LiveRun] = []
     for path in files_named(folder, f"*{SUFFIX}"):
+        if not path.is_file():  # a pipe, for whose writer this would wait
+            continue
         try:
             with path.open(encoding="utf-8", errors="replace") as lines:
                 header = LiveHeader.model_validate_json(lines.readline())

@@ -150,7 +150,8 @@ def _foreign(folder: Path, besides: str) -> Path | None:
         if path.is_dir() and not path.is_symlink():
             is_own = any(each.startswith(f"{name}/") for each in own)
         else:
-            is_own = not path.is_symlink() and own.get(name) == _sha256(path)
+            # Only what the mark names is read: a pipe would be waited for, and a foreign file may be huge.
+            is_own = name in own and path.is_file() and not path.is_symlink() and own[name] == _sha256(path)
         if not is_own:
             return path
     return None
