@@ -7,6 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Event
 
+import pytest
+
 from cooper_rl.records.live import LiveFile, LiveHeader, find_live, live_path
 from cooper_rl.schema.step_metrics import RolloutMetrics, StepMetrics
 from tests.full_disk import no_file_beyond
@@ -64,6 +66,19 @@ def test_a_file_that_is_no_live_file_is_left_out(tmp_path: Path) -> None:
     for name, text in {"a": "", "b": "{}\n", "c": json.dumps({"step": 1}) + "\n"}.items():
         live_path(tmp_path / name).write_text(text)
     assert find_live(tmp_path) == []
+
+
+@pytest.mark.parametrize("line", ["[" * 100_000, "9" * 5000, "null", "[]", "\0" * 100, '{"step": {}}'])
+def test_a_damaged_line_loses_that_step_alone(tmp_path: Path, line: str) -> None:
+    """Nesting beyond Python's limits ended the page that watches, and a continued run."""
+    write(tmp_path / "checkpoint", 1)
+    with live_path(tmp_path / "checkpoint").open("a") as file:
+        file.write(line + "\n")
+    write(tmp_path / "checkpoint", 2, after=1)
+    with live_path(tmp_path / "checkpoint").open("a") as file:
+        file.write(line + "\n")
+    (found,) = find_live(tmp_path)
+    assert [each.step for each in found.metrics] == [1, 2]
 
 
 def test_folders_that_come_and_go_are_passed_over(tmp_path: Path) -> None:

@@ -128,5 +128,5 @@ def _rows(path: Path) -> Iterator[StepMetrics]:
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines()[1:]:
         try:
             yield StepMetrics.from_flat(json.loads(line))
-        except (ArithmeticError, AttributeError, TypeError, ValueError):
+        except (ArithmeticError, AttributeError, RecursionError, TypeError, ValueError):
             continue

@@ -26,7 +26,7 @@ def _read_file(path: Path) -> Iterator[StepMetrics]:
     for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), start=1):
         try:
             yield StepMetrics.from_flat(json.loads(line))
-        except (ArithmeticError, AttributeError, TypeError, ValueError) as error:
+        except (ArithmeticError, AttributeError, RecursionError, TypeError, ValueError) as error:
             raise DataError(
                 f"{path}:{number}: not the numbers of a step ({error}); use an earlier checkpoint"
             ) from error
