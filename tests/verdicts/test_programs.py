@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import resource
 import sys
 import threading
@@ -17,6 +18,7 @@ from cooper_rl.config.data import RuleConfig
 from cooper_rl.errors import CooperError
 from cooper_rl.verdicts import program_worker
 from cooper_rl.verdicts.programs import MAX_CHARS, ProgramVerifier, contradicts, find_program, parse_tests
+from cooper_rl.verdicts.worker import LOST
 from tests.verdicts.killing import killing
 
 TESTS = "f(a=1, b=2) == 5\nf(a=0, b=3) == 6"
@@ -217,6 +219,14 @@ def test_a_program_that_was_killed_from_outside_is_run_again() -> None:
             slow = "def f(a, b):\n    for number in range(3 * 10**7):\n        pass\n    return a + 2 * b"
             assert verdict_of(verifier, slow) == "correct"
     assert len(killed) == 1
+
+
+def test_a_program_that_gets_no_cpu_time_is_not_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine stood still: after a twentieth of a second, the program has not used its second."""
+    monkeypatch.setattr(program_worker, "WALL_TO_CPU_SECONDS", 0.05)
+    word, why = program_worker.run_calls("while True:\n    pass", ["f(1)"], limit_seconds=1)
+    assert word == LOST
+    assert re.fullmatch(r"its process got 0\.\d s of CPU time in 0\.05 s", why)
 
 
 def test_a_program_cannot_say_that_it_was_killed(verifier) -> None:

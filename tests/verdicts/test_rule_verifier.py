@@ -206,9 +206,10 @@ def test_a_worker_that_is_killed_while_it_waits_answers_no_question() -> None:
     assert verdicts == ["correct", "incorrect", "correct"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGALRM])
 def test_a_comparison_whose_worker_was_killed_from_outside_is_made_again(number: int) -> None:
-    """The kernel kills when memory is short; the reason was `the comparison ended its process (status 9)`."""
+    """The kernel kills when memory is short; the reason was `the comparison ended its process (status 9)`.
+    The clock's signal ends a comparison that a machine gave no CPU time."""
     with RuleVerifier(RuleConfig(num_workers=1, timeout_seconds=1)) as verifier:
         verifier.verify(ALGEBRA[:1])
         with killing(verifier, times=1, number=number) as killed:
