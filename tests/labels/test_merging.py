@@ -8,7 +8,7 @@ import pytest
 from cooper_rl.config.load import load
 from cooper_rl.errors import ConfigError, DataError
 from cooper_rl.labels.merging import add_usages
-from cooper_rl.records.files import read_records, write_records
+from cooper_rl.records.files import read_records, read_report, write_records, write_report
 from cooper_rl.schema.data import Label
 from cooper_rl.schema.reports import JudgeUsage, LabelReport
 from cooper_rl.stages import merge_labels
@@ -40,7 +40,9 @@ def label_shard(inputs: Path, number: int, *overrides: str) -> Path:
     return folder
 
 
-def merge(inputs: Path, folders: list[Path], *overrides: str, **frozen: Path) -> LabelReport:
+def merge(
+    inputs: Path, folders: list[Path], *overrides: str, reports: list[Path] | None = None, **frozen: Path
+) -> LabelReport:
     (inputs / "merged").mkdir()
     for name in ("problems.jsonl", "completions.jsonl"):
         shutil.copy(inputs / name, inputs / "merged" / name)
@@ -49,7 +51,7 @@ def merge(inputs: Path, folders: list[Path], *overrides: str, **frozen: Path) ->
         problems=inputs / "problems.jsonl",
         completions=inputs / "completions.jsonl",
         shards=[folder / "labels.jsonl" for folder in folders],
-        reports=[folder / "report.json" for folder in folders],
+        reports=[folder / "report.json" for folder in reports or folders],
         labels=inputs / "merged" / "labels.jsonl",
         train=inputs / "merged" / "train.jsonl",
         validation=inputs / "merged" / "validation.jsonl",
@@ -109,6 +111,33 @@ def test_labels_in_another_order_or_of_other_rows_are_refused(inputs: Path) -> N
     write_records(folders[2] / "labels.jsonl", [*rows, rows[0]])
     with pytest.raises(DataError, match=r"shard-2/labels.jsonl: a label of .*, which is no row; give"):
         merge(inputs, folders)
+
+
+def test_labels_of_another_draw_with_the_same_ids_are_refused(tmp_path: Path) -> None:
+    """Of the first draw every first completion is right, of the second every other one."""
+    draws: list[list[Path]] = []
+    for name, texts in (
+        ("one", ["#### {answer}", "#### {wrong}"]),
+        ("two", ["#### {wrong}", "#### {answer}"]),
+    ):
+        (tmp_path / name).mkdir()
+        write_tiny_inputs(tmp_path / name, texts)
+        draws.append([label_shard(tmp_path / name, number) for number in range(NUM_SHARDS)])
+    one, two = draws
+    for labels, reports in ((two, two), ([*one[:3], two[3]], one), (one, two), (one, [*one[:3], two[3]])):
+        with pytest.raises(
+            DataError, match=r"labels.jsonl: no report is of these labels of these compl.*; give"
+        ):
+            merge(tmp_path / "one", labels, reports=reports)
+        shutil.rmtree(tmp_path / "one" / "merged")
+    assert merge(tmp_path / "one", one, reports=one[::-1]).num_correct == 30
+
+
+def test_reports_of_an_earlier_version_are_taken_as_they_are(inputs: Path) -> None:
+    folders = [label_shard(inputs, number) for number in range(NUM_SHARDS)]
+    report = read_report(folders[0] / "report.json", LabelReport)
+    write_report(folders[0] / "report.json", report.model_copy(update={"digest": None}))
+    assert merge(inputs, folders).num_completions > 0
 
 
 def test_what_the_shards_spent_is_added_up() -> None:

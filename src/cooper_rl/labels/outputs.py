@@ -48,6 +48,7 @@ class Labelled(NamedTuple):
             agreement=tally.agreement.report(),
             audit=tally.audit.report() if has_audit else None,
             num_rejected=num_rejected,
+            digest=tally.digest.name(),
             seconds=seconds,
         )
 
@@ -67,8 +68,7 @@ class Decided(NamedTuple):
     def counted(self, tally: Tally) -> Iterator[tuple[Row, Label]]:
         """The same, each added to the tally."""
         for row, label in self.pairs():
-            problem = row.problem
-            tally.add(label, question=problem.question, reference_answer=problem.reference_answer)
+            tally.add(row, label)
             yield row, label
 
 

@@ -3,6 +3,8 @@
 from collections import Counter
 from collections.abc import Callable
 
+from cooper_rl.labels.rows import Row
+from cooper_rl.labels.shards import Digest
 from cooper_rl.schema.data import Label
 from cooper_rl.verdicts.agreement import AgreementCounter
 from cooper_rl.verdicts.audit import AuditCounter
@@ -18,6 +20,7 @@ class Tally:
         self.num_incorrect = 0
         self.agreement = AgreementCounter(name_answer_type)
         self.audit = AuditCounter()
+        self.digest = Digest()
 
     @property
     def num_labels(self) -> int:
@@ -29,10 +32,11 @@ class Tally:
         """Labels that are kept."""
         return self.num_correct + self.num_incorrect
 
-    def add(self, label: Label, *, question: str, reference_answer: str) -> None:
-        """Count the label of a completion that answers this question."""
+    def add(self, row: Row, label: Label) -> None:
+        """Count the label of a row."""
         self.decisions[label.reason] += 1
         self.num_correct += label.is_correct is True
         self.num_incorrect += label.is_correct is False
-        self.agreement.add(label, reference_answer=reference_answer)
-        self.audit.add(label, question=question)
+        self.agreement.add(label, reference_answer=row.problem.reference_answer)
+        self.audit.add(label, question=row.problem.question)
+        self.digest.add(row, label)

@@ -178,6 +178,8 @@ class LabelReport(Report):
     """Judge verdicts taken from the journal of an earlier, interrupted run; equal texts count each."""
     num_rejected: int = 0
     """Rows of both inputs that were set aside in `<report>.rejected.jsonl`; not among `num_completions`."""
+    digest: str | None = None
+    """Names the rows with their labels, for `merge_labels`. None in reports of earlier versions."""
     seconds: float
 
 

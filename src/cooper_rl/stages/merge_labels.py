@@ -63,7 +63,8 @@ def run(
         LabelInputs(problems, completions, frozen), find_reference_fault=domain.find_reference_fault
     ) as work:
         set_aside(report, work.rows.rejected, rejected=rejected)
-        for label in merge(work.rows.usable, shards):
+        found = [read_report(path, LabelReport) for path in reports]
+        for label in merge(work.rows.usable, shards, digests={each.digest for each in found}):
             work.labels.append(label)
         done = write_outputs(
             Decided(work.rows.usable, work.labels, domain.name_answer_type),
@@ -75,14 +76,13 @@ def run(
         num_rejected = len(work.rows.rejected)
     seconds = time.monotonic() - started
     result = done.report(config.labeling, num_rejected=num_rejected, seconds=seconds)
-    result = result.model_copy(update=_add(reports))
+    result = result.model_copy(update=_add(found))
     write_report(report, result)
     return result
 
 
-def _add(reports: Sequence[Path]) -> dict[str, object]:
+def _add(found: Sequence[LabelReport]) -> dict[str, object]:
     """Fields of the report that only the shards know."""
-    found = [read_report(path, LabelReport) for path in reports]
     others = {name: None for report in found for name in report.other_judges_usage}
     return {
         "judge_model": next((report.judge_model for report in found if report.judge_model), None),
