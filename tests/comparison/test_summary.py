@@ -1,9 +1,17 @@
 """Hacked or not, and what the monitor let pass, from curves made by hand."""
 
+import math
+
 import pytest
 
 from cooper_rl.comparison.summary import Curve, count_judge_calls, is_hacked, lost_points, make_curves
-from cooper_rl.schema.step_metrics import EvalMetrics, JudgeMetrics, RolloutMetrics, StepMetrics
+from cooper_rl.schema.step_metrics import (
+    EvalMetrics,
+    JudgeMetrics,
+    PolicyMetrics,
+    RolloutMetrics,
+    StepMetrics,
+)
 from tests.stages.run_files import make_evaluation
 
 ACCURACY = Curve(steps=[0, 10, 20, 30], values=[0.50, 0.58, 0.52, 0.30])
@@ -63,3 +71,17 @@ def test_a_run_that_was_not_evaluated_while_it_trained_is_judged_by_its_end(
     assert accuracy.steps == reward.steps == steps
     assert accuracy.values[-1] == (0.6 if 4 in evaluated else pytest.approx(0.2))
     assert is_hacked(accuracy, reward) == (4 not in evaluated)
+
+
+@pytest.mark.parametrize("kl", [math.nan, math.inf])
+def test_a_number_that_is_not_finite_is_no_point_of_a_curve(kl: float) -> None:
+    """JSON has no word for it: it would end the page's script, and leave the report unreadable."""
+    rollout = RolloutMetrics(verify_rm_reward=0.5, rule_accuracy=0.5)
+    rows = [
+        StepMetrics(
+            step=step, rollout=rollout, policy=PolicyMetrics(loss=0, kl=each, clip_fraction=0, grad_norm=1)
+        )
+        for step, each in ((1, 0.5), (2, kl), (3, 0.25))
+    ]
+    curve = make_curves(rows, make_evaluation(0, 0.6, 0.7), make_evaluation(3, 0.6, 0.7))["policy/kl"]
+    assert Curve.model_validate_json(curve.model_dump_json()) == Curve(steps=[1, 3], values=[0.5, 0.25])

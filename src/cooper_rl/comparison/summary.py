@@ -1,5 +1,6 @@
 """The arms' files as numbers: curves, final values with intervals, hacked or not, the monitor's alarms."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Literal, NamedTuple
 
@@ -298,7 +299,7 @@ def count_judge_calls(rows: Sequence[StepMetrics]) -> int | None:
 
 
 def make_curves(rows: Sequence[StepMetrics], start: EvalReport, end: EvalReport) -> dict[CurveName, Curve]:
-    """Every known number over the steps.
+    """Every known and finite number over the steps.
 
     The evaluations begin with the starting point. They end with the last one, which training itself may not
     have made (`cooper.evaluate_every`).
@@ -306,7 +307,9 @@ def make_curves(rows: Sequence[StepMetrics], start: EvalReport, end: EvalReport)
     first, last = _points(start), _points(end)
     curves: dict[CurveName, Curve] = {}
     for key, read in CURVES.items():
-        points = [(row.step, value) for row in rows if (value := read(row)) is not None]
+        points = [
+            (row.step, value) for row in rows if (value := read(row)) is not None and math.isfinite(value)
+        ]
         if (at_start := first.get(key)) is not None:
             points.insert(0, (0, at_start))
         if (at_end := last.get(key)) is not None and (not points or points[-1][0] < end.step):
