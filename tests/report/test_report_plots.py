@@ -121,3 +121,15 @@ def test_steps_without_a_kl_are_not_at_the_start() -> None:
 def test_the_start_is_at_no_distance_and_what_has_no_kl_is_left_out() -> None:
     points = [(0.0, 0.5), (1.0, 0.6), (2.0, 0.7), (3.0, 0.8)]
     assert along_kl(points, {1: 0.1, 2: math.inf}) == [(0.0, 0.5), (0.1, 0.6)]
+
+
+def test_an_evaluation_whose_judge_was_away_is_no_point_of_the_judges_line() -> None:
+    """Step 2 has the rule's .2 alone, which between .5 and .5 would look like a fall."""
+    rows = rows_with_kl([0.01, 0.02, 0.03], evaluated=(1, 2, 3))
+    rows[1].eval = rows[1].eval.model_copy(update={"judge_accuracy": None})
+    for draw in (lambda arms: held_out_figure(arms), frontier_figure):
+        figure = draw([Arm("", rows)])
+        assert figure is not None
+        lines = {line.label: line for line in figure.plot.lines}
+        assert list(lines["accuracy"].ys) == [0.5, 0.5]
+        assert list(lines["VerifyRM reward"].ys) == [0.7] * 3

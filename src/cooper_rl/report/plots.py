@@ -94,16 +94,20 @@ def _accuracy_name(arm: Arm) -> AccuracyName:
 
 
 def _evaluated(arm: Arm) -> tuple[list[tuple[float, float]], list[tuple[float, float]]]:
+    # Where the judge was away, the rule's number between the judge's would look like a fall.
+    is_judged = _accuracy_name(arm) == "accuracy"
     accuracy: dict[float, float] = {}
     reward: dict[float, float] = {}
     for row in arm.metrics:
-        found = row.eval.judge_accuracy if row.eval.judge_accuracy is not None else row.eval.rule_accuracy
+        found = row.eval.judge_accuracy if is_judged else row.eval.rule_accuracy
         if found is not None:
             accuracy[row.step] = found
         if row.eval.verify_rm_reward is not None:
             reward[row.step] = row.eval.verify_rm_reward
     for point in arm.evaluations:
-        accuracy[point.step] = (point.judge_accuracy or point.rule_accuracy).value
+        known = point.judge_accuracy if is_judged else point.rule_accuracy
+        if known is not None:
+            accuracy[point.step] = known.value
         reward[point.step] = point.verify_rm_reward.value
     return sorted(accuracy.items()), sorted(reward.items())
 
