@@ -18,7 +18,7 @@ from cooper_rl.records.files import read_report, write_report
 from cooper_rl.report.page import settings
 from cooper_rl.report.samples import PAIRS_PER_CHANGE
 from cooper_rl.schema.red_team import AttackText, CurvePoint, RedTeamReport
-from cooper_rl.schema.reports import EvaluateVerifyRMReport, Interval, LabelReport, RunReport
+from cooper_rl.schema.reports import EvaluateVerifyRMReport, Interval, LabelReport, RunReport, SourceScores
 from cooper_rl.stages import report
 from tests.stages.run_files import COMPLETIONS, make_completion, make_evaluation, make_metrics, write_run
 
@@ -446,3 +446,71 @@ def test_pass_at_k_stands_with_the_evaluations_that_have_it(tmp_path):
     assert "75.0" in rows[0][1]
     assert "87.5" in rows[1][1]
     assert "solves, by the judge." in html
+
+
+@pytest.mark.parametrize("judges", [(False, True, True), (True, True, False)], ids=["start", "frozen arm"])
+def test_arms_of_which_one_has_no_judge_stand_side_by_side(tmp_path, judges):
+    start, end, frozen_end = judges
+    own, frozen = (
+        write_run(
+            tmp_path / name,
+            evaluations=[
+                make_evaluation(0, 0.4, 0.45, judge=first),
+                make_evaluation(40, 0.55, 0.7, judge=last),
+            ],
+        )
+        for name, first, last in (("own", start, end), ("frozen", frozen_end, frozen_end))
+    )
+    given = {f"frozen_{name}": frozen[name] for name in ("evaluations", "completions", "checkpoint")}
+    outputs = {name: tmp_path / name for name in ("page", "summary", "report")}
+    report.run(load("laptop"), **own, **outputs, **given)
+    text = " ".join(" ".join(_Page(outputs["page"].read_text()).texts).split())
+    table = text[text.index("from the start to the end") :]
+    own_ends = "40.0 % → 55.0 % 47.9 to 61.9 %" if start else "– → 55.0 % 47.9 to 61.9 %"
+    other_ends = "40.0 % → 55.0 % 47.9 to 61.9 %" if frozen_end else "– → –"
+    assert f" Accuracy {own_ends} {other_ends} Rule accuracy 28.3 % → 39.2 %" in table
+
+
+def test_a_sources_row_has_the_accuracy_that_it_is_named_after(tmp_path):
+    """The start had no judge, so the rule's accuracy is compared: .2 and .3, not the judge's .9."""
+    some = [Interval(value=value, low=value, high=value, count=9) for value in (0.2, 0.3, 0.9)]
+    first, last = make_evaluation(0, 0.4, 0.45, judge=False), make_evaluation(40, 0.55, 0.7)
+    points = [
+        point.model_copy(
+            update={"by_source": {"gsm8k": SourceScores(
+                rule_accuracy=rule, judge_accuracy=judge, verify_rm_reward=rule
+            )}}
+        )
+        for point, rule, judge in ((first, some[0], None), (last, some[1], some[2]))
+    ]  # fmt: skip
+    html, _, _ = make_report(tmp_path, evaluations=points)
+    text = " ".join(" ".join(_Page(html).texts).split())
+    assert "Rule accuracy, gsm8k 20.0 % 20.0 to 20.0 % 30.0 % 30.0 to 30.0 %" in text
+
+
+def test_a_page_of_long_reference_answers_names_and_ids_stays_under_a_megabyte(tmp_path):
+    """As of programs, whose reference answers are tests in JSON: every quote is five bytes on the page."""
+    long = '{"input": ["1", "2"], "output": "3"}, ' * 40
+    kinds = [
+        (rule, judge, tenth / 5 + 0.1)
+        for rule in ("correct", "incorrect", "unparsable")
+        for judge in ("correct", "incorrect", "unparsable")
+        for tenth in range(5)
+    ]
+    rows = [
+        make_completion(
+            n, problem_id=f"{n}{long}", reference_answer=long, completion=long, question=long, rule=rule,
+            judge=judge, score=score,
+        )
+        for n, (rule, judge, score) in enumerate(kinds * 4)
+    ]  # fmt: skip
+    scores = binary_scores([0, 1], [0.2, 0.8])
+    verify_rm = EvaluateVerifyRMReport(
+        overall=scores, confusion=confusion_counts([0, 1], [0.2, 0.8]), roc=[],
+        by_source={f"{n}{long}": scores for n in range(99)},
+        by_answer_type={f"{n}{long}": scores for n in range(99)},
+    )  # fmt: skip
+    html, _, _ = make_report(tmp_path, completions=rows, start=rows, verify_rm=verify_rm)
+    assert len(html.encode()) < 1_000_000
+    assert "98{" not in html
+    assert html.count("39{") > 1

@@ -122,7 +122,8 @@ def choose_rollouts(rows: Sequence[Rollout]) -> list[Rollout]:
         for row in turn:
             if row is None or len(chosen) == MAX_ROLLOUTS:
                 continue
-            size = sum(len(escape(shorten(text)).encode()) for text in (row.completion, row.question))
+            texts = (row.completion, row.question, row.reference_answer)
+            size = sum(len(escape(shorten(text)).encode()) for text in texts)
             if num_bytes + size <= MAX_ROLLOUT_BYTES:
                 chosen.append(row)
                 num_bytes += size

@@ -65,6 +65,15 @@ def headline_rows(evaluations: Sequence[EvalReport]) -> list[HeadlineRow]:
     return rows
 
 
+Ends = tuple[Interval | None, Interval | None]
+
+
+def pair_rows(rows: Sequence[HeadlineRow], others: Sequence[HeadlineRow]) -> list[tuple[str, list[Ends]]]:
+    """The first and the last value of each quantity, in a run and in another; only one may have a judge."""
+    sides = [{row.name: (row.values[0], row.values[-1]) for row in side} for side in (rows, others)]
+    return [(name, [side.get(name, (None, None)) for side in sides]) for name in sides[0] | sides[1]]
+
+
 def summarise(
     evaluations: Sequence[EvalReport],
     metrics: Sequence[StepMetrics] = (),

@@ -102,7 +102,7 @@ def run(
         headline=Figure(headline),
         curves=plots.training_figures(arms),
         arms=_compare_arms(arms),
-        frozen_rows=words.headline_rows(frozen) if frozen else [],
+        arm_rows=words.pair_rows(rows, words.headline_rows(frozen)) if frozen else [],
         labels=read_report(label_report, LabelReport) if label_report else None,
         **_verify_rm_section(verify_rm, points),
         **_red_team_section(attacked),
