@@ -1,6 +1,7 @@
 """Downloads from a real server on this machine; the hub's client on a folder and without a network."""
 
 import gzip
+import io
 import json
 import os
 import subprocess
@@ -11,6 +12,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from cooper_rl.errors import DataError
+from cooper_rl.storage import s3
+from cooper_rl.storage.base import PIECE_BYTES
 from cooper_rl.storage.remote_data import HubId, download, fetch_object, parse_hub_id, read_hub
 from tests.stand_ins.fixtures import make_client, storage_config
 from tests.stand_ins.serving import serving
@@ -223,3 +226,30 @@ def test_an_object_over_the_limit_is_refused_before_it_is_fetched(s3_server, buc
         fetch_object(config, address, tmp_path / "small", max_bytes=1000)
     assert not (tmp_path / "small").exists()
     assert fetch_object(config, address, tmp_path / "large").read_bytes() == ROWS * 100
+
+
+def test_an_object_that_is_replaced_while_it_is_read_is_no_mixture(s3_server, bucket, tmp_path, monkeypatch):
+    """As large as before, and so told apart by its tag alone."""
+    config, client = (
+        storage_config(s3_server.endpoint, bucket),
+        make_client(s3_server.port, s3_server.account),
+    )
+
+    def put(letter: bytes) -> None:
+        client.put_object(bucket, "mine.jsonl", io.BytesIO(letter * (PIECE_BYTES + 9)), PIECE_BYTES + 9)
+
+    put(b"a")
+    real_save = s3.save_piece
+
+    def save_and_replace(*arguments, **options):
+        digest = real_save(*arguments, **options)
+        put(b"b")
+        return digest
+
+    monkeypatch.setattr(s3, "save_piece", save_and_replace)
+    with pytest.raises(DataError, match=r"mine\.jsonl: was replaced while it was read; start again when"):
+        fetch_object(config, f"s3://{bucket}/mine.jsonl", tmp_path)
+    monkeypatch.setattr(s3, "save_piece", real_save)
+    assert fetch_object(config, f"s3://{bucket}/mine.jsonl", tmp_path).read_bytes() == b"b" * (
+        PIECE_BYTES + 9
+    )

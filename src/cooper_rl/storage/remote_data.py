@@ -18,7 +18,7 @@ import httpx
 
 from cooper_rl.addresses import redact, redact_all
 from cooper_rl.config.infrastructure import StorageConfig
-from cooper_rl.errors import DataError, how_to_install
+from cooper_rl.errors import DataError, WriteConflictError, how_to_install
 from cooper_rl.outgoing import describe, hub_obstacle, open_client, through, unpack
 from cooper_rl.progress import Progress
 from cooper_rl.records.files import SUFFIXES, RawRow
@@ -91,7 +91,7 @@ def fetch_object(
     """Stream a .jsonl or .parquet file of an object store into `folder`; returns its path.
 
     Raises:
-        DataError: the address names no such file, it is not there, or it is too large.
+        DataError: the address names no such file, it is not there, is replaced meanwhile, or is too large.
         StorageError: the store cannot be used.
     """
     place, _, name = uri.rpartition("/")
@@ -100,11 +100,16 @@ def fetch_object(
     from cooper_rl.storage.s3 import S3Store  # minio is imported where it is used only
 
     store = S3Store(config, place)
-    size = store.size(name)
-    if size is None:
+    version = store.look_at(name)
+    if version is None:
         raise DataError(f"{uri}: no such object; check bucket, prefix and name")
-    _check_size(size, max_bytes, uri)
-    store.stream(name, folder / name, size=size)
+    _check_size(version.size, max_bytes, uri)
+    try:
+        store.stream(name, folder / name, version)
+    except WriteConflictError as error:
+        raise DataError(
+            f"{uri}: was replaced while it was read; start again when nobody writes it"
+        ) from error
     return folder / name
 
 

@@ -15,7 +15,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
+from urllib.parse import unquote
 from xml.etree.ElementTree import ParseError
 
 import urllib3
@@ -84,6 +85,15 @@ class EnvironmentProvider(Provider):
             bare_key(found.secret_key, place="AWS_SECRET_ACCESS_KEY"),
             found.session_token and bare_key(found.session_token, place="AWS_SESSION_TOKEN"),
         )
+
+
+class Version(NamedTuple):
+    """An object as it was at one moment."""
+
+    size: int
+    """Bytes."""
+    tag: str
+    """As the server writes it, with quotes."""
 
 
 class S3Store:
@@ -169,21 +179,25 @@ class S3Store:
             raise self._damaged(key, "changed")
         return Content(answer.data, _tag(answer))
 
-    def size(self, key: str) -> int | None:
-        """Bytes of an object that somebody else wrote; None when there is none."""
+    def look_at(self, key: str) -> Version | None:
+        """An object that somebody else wrote, as it is now; None when there is none."""
         answer = self._request("HEAD", key, is_missing_ok=True)
-        return None if answer is None else int(answer.headers["content-length"])
+        return answer and Version(int(answer.headers["content-length"]), answer.headers["etag"])
 
-    def stream(self, key: str, path: Path, *, size: int) -> None:
-        """Fetch an object of a known size that somebody else wrote, piece by piece, unverified."""
+    def stream(self, key: str, path: Path, version: Version) -> None:
+        """Fetch an object that somebody else wrote, piece by piece, unverified.
+
+        Raises:
+            WriteConflictError: it is another one meanwhile.
+        """
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.touch()
         except OSError as error:
             raise StorageError(f"{path}: cannot be written ({error}); free space there") from error
-        for start in range(0, size, PIECE_BYTES):
-            self._fetch(key, path, start)
-        if path.stat().st_size != size:
+        for start in range(0, version.size, PIECE_BYTES):
+            self._fetch(key, path, start, tag=version.tag)
+        if path.stat().st_size != version.size:  # a proxy that knows no ranges sends all of it each time
             raise self._damaged(key, "changed")
 
     def write(self, key: str, data: bytes, *, replaces: str | None) -> str:
@@ -231,17 +245,21 @@ class S3Store:
         # One request for every key: MinIO lists uploads of whole names only. Hashes are of no use: S3 tells
         # no metadata of an upload before it is complete.
         names = dict.fromkeys(self._name(key) for key, _ in objects)
-        found = [upload for name in names for upload in self._uploads(name)]
-        for upload in found:
-            self._abort(upload.object_name, str(upload.upload_id))
+        found = [(name, upload) for name in names for upload in self._uploads(name)]
+        for name, upload in found:
+            self._abort(name, upload)
         return len(found)
 
-    def _uploads(self, name: str) -> list[Any]:
-        """The unfinished uploads of exactly this name, which a listing by prefix mixes with longer ones."""
+    def _uploads(self, name: str) -> list[str]:
+        """Ids of the unfinished uploads of exactly this name, which a listing by prefix mixes with longer
+        ones."""
         listed = self._retry(
             name, lambda: self._client._list_multipart_uploads(self._bucket, prefix=name).uploads
         )
-        return [upload for upload in listed if upload.object_name == name]
+        # Ceph 16 encodes names as the client asks, but does not say so, and the client leaves them encoded.
+        return [
+            str(each.upload_id) for each in listed if name in (each.object_name, unquote(each.object_name))
+        ]
 
     def path_of(self, key: str) -> Path | None:
         return None
@@ -264,14 +282,16 @@ class S3Store:
 
         return send
 
-    def _fetch(self, key: str, path: Path, start: int) -> bytes:
-        """One piece into its place in the file; returns its hash."""
+    def _fetch(self, key: str, path: Path, start: int, *, tag: str | None = None) -> bytes:
+        """One piece into its place in the file; returns its hash. `tag`: of the object that it must be of."""
         last = start + PIECE_BYTES - 1
 
         def send() -> bytes:
             # Ranges in parallel: one connection is bound by its window and the distance, several fill the
             # network.
             headers: dict[str, Any] = {"Range": f"bytes={start}-{last}"}
+            if tag is not None:
+                headers["If-Match"] = tag
             answer: Any = self._client._execute(
                 "GET", self._bucket, self._name(key), headers=headers, preload_content=False
             )
@@ -298,7 +318,9 @@ class S3Store:
             if found is None or found.headers.get(HASH_HEADER) != sha256:
                 raise
         else:
-            if not done.etag:  # a server may answer 200 first and report its error in the body
+            # A server may answer 200 first and report its error in the body. Ceph 16 reports success without
+            # a tag.
+            if not (done.etag or done.location):
                 # Of urllib3's kind, which `_retry` takes for an error of the connection.
                 raise urllib3.exceptions.HTTPError("the parts could not be put together")
 
