@@ -17,7 +17,8 @@ from cooper_rl.cli.stages import format_report
 from cooper_rl.config.load import load, preset_names
 from cooper_rl.config.root import Config
 from cooper_rl.errors import ConfigError
-from cooper_rl.schema.reports import BinaryScores, CollectReport, Interval, Report
+from cooper_rl.method.metrics import binary_scores
+from cooper_rl.schema.reports import BinaryScores, CollectReport, EvaluateVerifyRMReport, Interval, Report
 from cooper_rl.stages import STAGES, check_overrides, read_signature
 from tests.bash_completion import complete_in_bash
 
@@ -300,6 +301,26 @@ def test_an_interval_is_one_row() -> None:
     assert [row.split()[0] for row in rows[1:-1]] == [
         "num_examples", "accuracy", "majority_accuracy", "recall", "f1", "ece",
     ]  # fmt: skip
+
+
+def test_a_name_from_data_moves_no_cursor_and_widens_no_table() -> None:
+    scores = binary_scores([0, 1], [0.2, 0.8])
+    names = ["\x1b[2J\x1b]0;title\x07", "two\nlines", "\u202egnp", "x" * 5000, "中文"]
+    report = EvaluateVerifyRMReport(
+        overall=scores, by_source=dict.fromkeys(names, scores), confusion={}, roc=[]
+    )
+    table = format_report(report, path=Path("r.json"))
+    lines = table.splitlines()
+    assert all(line.isprintable() for line in lines)
+    assert max(map(len, lines)) < 140
+    for shown in (
+        "\ufffd[2J\ufffd]0;title\ufffd",
+        "two\ufffdlines",
+        "\ufffdgnp",
+        f"{'x' * 30}…{'x' * 36}",
+        "中文",
+    ):
+        assert f"  by_source/{shown}/f1 " in table
 
 
 def test_control_c_exits_with_130_and_without_a_traceback(tmp_path: Path) -> None:

@@ -24,7 +24,11 @@ from cooper_rl.records.standard_input import standard_input
 from cooper_rl.records.written import remove_written
 from cooper_rl.schema.paths import OutputFile
 from cooper_rl.schema.reports import Report
+from cooper_rl.schema.texts import printable
 from cooper_rl.stages import STAGES, Parameter, check_overrides, import_run, read_signature
+
+MAX_NAME_CHARS = 80
+"""Of a row in the table of a report's numbers."""
 
 
 class _ShowConfig(argparse.Action):
@@ -72,10 +76,16 @@ def add_stages(commands: Any, preset: str | None = None) -> None:
 
 def format_report(report: Report, *, path: Path) -> str:
     """A report's numbers as an aligned table, an interval in one row, and where the whole report is."""
-    rows = _rows(report.metrics())
-    width = max(map(len, rows), default=0)
-    lines = [f"  {name:<{width}}  {text}\n" for name, text in rows.items()]
+    # Names come from data too: a source's may hold what a terminal obeys, or be a whole text.
+    rows = [(_cut(printable(name)), text) for name, text in _rows(report.metrics()).items()]
+    width = max((len(name) for name, _ in rows), default=0)
+    lines = [f"  {name:<{width}}  {text}\n" for name, text in rows]
     return f"{type(report).__name__}\n{''.join(lines)}report: {path}\n"
+
+
+def _cut(name: str) -> str:
+    """Its beginning and its end, which says what is measured."""
+    return name if len(name) <= MAX_NAME_CHARS else f"{name[:40]}…{name[-(MAX_NAME_CHARS - 41) :]}"
 
 
 def _rows(numbers: Mapping[str, float]) -> dict[str, str]:
