@@ -44,7 +44,7 @@ def main() -> None:
         for row in load_dataset("openai/gsm8k", "main", split="train"):
             file.write(json.dumps(make_row(row)) + "\n")
     (package,) = importlib.util.find_spec("cooper_rl").submodule_search_locations
-    words = OPTIONS.format(folder=FOLDER, plugin=f"{package}/adapters/swift.py").split()
+    words = [word.format(folder=FOLDER, plugin=f"{package}/adapters/swift.py") for word in OPTIONS.split()]
     subprocess.run(["swift", "rlhf", *words], check=True)
 
 

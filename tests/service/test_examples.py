@@ -10,7 +10,7 @@ import re
 import sys
 import tomllib
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
@@ -98,6 +98,21 @@ def test_the_options_for_openrlhf_are_its_own() -> None:
 def test_a_row_for_swift_has_the_columns_that_the_plugin_reads() -> None:
     row = program("swift_gsm8k").make_row(ROW)
     assert row == {"messages": [{"role": "user", "content": "1 + 1?"}], "solution": "2"}
+
+
+def test_the_plugin_for_swift_may_lie_in_a_folder_with_a_space(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module, started = program("swift_gsm8k"), []
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(module, "load_dataset", lambda *_, **__: [ROW])
+    monkeypatch.setattr(module.subprocess, "run", lambda words, **_: started.append(words))
+    installed = SimpleNamespace(submodule_search_locations=["/my projects/cooper_rl"])
+    monkeypatch.setattr(module.importlib.util, "find_spec", lambda _: installed)
+    module.main()
+    (words,) = started
+    assert words[words.index("--external_plugins") + 1] == "/my projects/cooper_rl/adapters/swift.py"
+    assert words[words.index("--dataset") + 1] == "runs/swift/train.jsonl"
 
 
 def test_the_options_for_swift_are_its_own_or_transformers() -> None:
