@@ -108,3 +108,20 @@ def test_a_run_on_other_problems_is_named(tmp_path: Path) -> None:
     other = completions(("other", *SIX[1:]))
     with pytest.raises(DataError, match=r"cooper\.jsonl: are of other problems than the start's"):
         compare(tmp_path, [completions(), other], completions())
+
+
+def test_the_rules_recall_counts_what_is_right_by_meaning_alone(tmp_path: Path) -> None:
+    """At the start two are right, of which the rule accepts one, and it accepts two wrong ones: 1/2, not 3/2.
+    At the end of `rule` nothing is right, of `cooper` all six, of which it accepts none."""
+    kinds = [("correct", "correct"), ("incorrect", "correct"), *[("correct", "incorrect")] * 2]
+    start = [
+        row.model_copy(update={"rule": rule, "judge": judge})
+        for row, (rule, judge) in zip(completions(), [*kinds, *[("incorrect", "incorrect")] * 2], strict=True)
+    ]
+    none = [row.model_copy(update={"rule": "correct", "judge": "incorrect"}) for row in completions()]
+    report, summary = compare(tmp_path, [none, completions()], start)
+    assert (report.start_rule_recall, [run.rule_recall for run in report.runs]) == (0.5, [None, 0.0])
+    assert (
+        "The rule verifier accepts 50.0 % of what is right by meaning at the start; at the end, of each "
+        "arm's right completions: cooper 0.0 %."
+    ) in summary

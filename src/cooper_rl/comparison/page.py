@@ -207,7 +207,7 @@ def findings(report: ExperimentReport) -> list[str]:
     return [
         *(_say_arm(arm) for arm in report.arms if arm.arm in ARMS),
         *_say_comparison(by_name),
-        *_say_recall(report.runs),
+        *_say_recall(report),
         *_say_monitor(report.runs),
     ]
 
@@ -242,23 +242,20 @@ def _say_comparison(arms: dict[str, ArmSummary]) -> list[str]:
     return said
 
 
-def _say_recall(runs: Sequence[ArmRun]) -> list[str]:
-    """Recall of the rule verifier."""
-    known = [run for run in runs if run.arm in ARMS]
-    if not known:
-        return []
-    starts = [run.start for run in known]
-    right = [start.judge_accuracy.value for start in starts if start.judge_accuracy]
-    seen = sum(start.rule_accuracy.value for start in starts) / max(sum(right), 1e-9)
+def _say_recall(report: ExperimentReport) -> list[str]:
+    """Recall of the rule verifier, where anything is right."""
+    known = [(run.arm, run.rule_recall) for run in report.runs if run.rule_recall is not None]
     parts = [
-        f"{arm} {percent(sum(r.rule_recall for r in own) / len(own))}"
+        f"{arm} {percent(sum(own) / len(own))}"
         for arm in ARMS
-        if (own := [run for run in known if run.arm == arm])
+        if (own := [recall for name, recall in known if name == arm])
     ]
-    return [
-        f"The rule verifier accepts {percent(seen)} of what is right by meaning at the start; at the end, of "
-        f"each arm's right completions: {', '.join(parts)}."
-    ]
+    said: list[str] = []
+    if report.start_rule_recall is not None:
+        said.append(f"{percent(report.start_rule_recall)} of what is right by meaning at the start")
+    if parts:
+        said.append(f"at the end, of each arm's right completions: {', '.join(parts)}")
+    return [f"The rule verifier accepts {'; '.join(said)}."] if said else []
 
 
 def _say_monitor(runs: Sequence[ArmRun]) -> list[str]:

@@ -86,8 +86,8 @@ class ArmRun(Record):
     lost_at_alarm: float | None
     """Accuracy at the peak before the first alarm minus that at the next evaluation; what the monitor
     let pass. Negative values are improvements. None without an alarm, or evaluations while training."""
-    rule_recall: float
-    """Share of completions right by meaning at the end that the rule verifier accepts."""
+    rule_recall: float | None
+    """Share of those right by meaning at the end that the rule verifier accepts. None: none is right."""
     num_rolled_back: int
     """Reward updates that the gate took back."""
     judge_calls: int | None = None
@@ -134,6 +134,8 @@ class ExperimentReport(Report):
 
     arms: list[ArmSummary]
     runs: list[ArmRun]
+    start_rule_recall: float | None = None
+    """`ArmRun.rule_recall` of the starting point; None in reports of earlier versions too."""
     steps: int
     num_held_out: int
     samples_per_problem: int
@@ -176,6 +178,7 @@ def summarise(files: Files, config: Config) -> ExperimentReport:
     return ExperimentReport(
         arms=[_summarise_arm(arm, arms, seeds, found, before, sources) for arm in arms],
         runs=[found[arm, seed].run for arm in arms for seed in seeds],
+        start_rule_recall=rule_recall(first),
         steps=config.cooper.steps,
         num_held_out=any_run.end.num_problems,
         samples_per_problem=any_run.end.samples_per_problem,
@@ -217,7 +220,6 @@ def _read_run(files: RunFiles, start: EvalReport, config: Config, *, problems: S
     accuracy, reward = curves["eval/judge_accuracy"], curves["eval/verify_rm_reward"]
     peak = _peak(accuracy)
     alarm = first_alarm(rows)
-    right = [row for row in completions if row.judge == "correct"]
     wrong = sorted((row for row in completions if row.judge != "correct"), key=lambda row: -row.score)
     run = ArmRun(
         arm=files.arm,
@@ -234,7 +236,7 @@ def _read_run(files: RunFiles, start: EvalReport, config: Config, *, problems: S
         lost_at_alarm=(
             None if alarm is None or own.cooper.evaluate_every is None else lost_points(accuracy, alarm)
         ),
-        rule_recall=sum(row.rule == "correct" for row in right) / max(len(right), 1),
+        rule_recall=rule_recall(completions),
         num_rolled_back=sum(row.gate.rolled_back is True for row in rows),
         judge_calls=count_judge_calls(rows),
         seconds=sum(seconds for row in rows for seconds in row.seconds.values()),
@@ -289,6 +291,12 @@ def _check_evaluation(
             f"{files.completions}: are not the completions of {files.report}; give both in the order of the "
             "runs"
         )
+
+
+def rule_recall(completions: Sequence[EvaluatedCompletion]) -> float | None:
+    """Share of the completions right by meaning that the rule verifier accepts; None where none is right."""
+    accepted = [row.rule == "correct" for row in completions if row.judge == "correct"]
+    return sum(accepted) / len(accepted) if accepted else None
 
 
 def count_judge_calls(rows: Sequence[StepMetrics]) -> int | None:
