@@ -233,6 +233,26 @@ def test_a_folder_that_another_run_removes_is_passed_over_where_keys_are_listed(
     assert store.keys("step-") == ["step-2/manifest.json"]
 
 
+@pytest.mark.parametrize("other", ["writes into", "removes"])
+def test_a_folder_that_another_run_changes_meanwhile_stops_no_deletion(
+    other: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was to be deleted is gone by then; whether its folder stays is no matter."""
+    store, remove = LocalStore(tmp_path), Path.rmdir
+    store.write("step/mine", b"1", replaces=None)
+
+    def remove_late(folder: Path) -> None:
+        if other == "removes":
+            remove(folder)
+        else:
+            (folder / "theirs").write_bytes(b"2")
+        remove(folder)
+
+    monkeypatch.setattr(Path, "rmdir", remove_late)
+    store.delete(["step/mine"])
+    assert store.keys("") == (["step/theirs"] if other == "writes into" else [])
+
+
 @pytest.mark.parametrize("is_flushed", [True, False])
 def test_a_file_that_another_run_removes_half_written_says_that_there_are_two(
     tmp_path: Path, monkeypatch, is_flushed: bool

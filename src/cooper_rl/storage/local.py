@@ -160,14 +160,10 @@ class LocalStore:
             raise _explain(self._folder / folder, error) from error
 
     def _remove_empty(self, folder: Path) -> None:
-        while (
-            folder != self._folder
-            and not folder.is_symlink()
-            and folder.is_dir()
-            and not any(folder.iterdir())
-        ):
-            folder.rmdir()
-            folder = folder.parent
+        with suppress(OSError):  # not empty, a link, or removed by another process
+            while folder != self._folder:
+                folder.rmdir()
+                folder = folder.parent
 
     def _remove_drafts(self, place: Path) -> None:
         """Remove drafts of an object: files of a draft's name with the content that it tells."""
