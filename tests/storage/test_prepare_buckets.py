@@ -134,6 +134,7 @@ def test_the_command_makes_the_buckets_of_another_store(s3_server, tmp_path: Pat
             "check",
         ),
         ("minio:9000", '{"buckets": [], "users": []}', "--endpoint=minio:9000: give http"),
+        ("http://[::1", '{"buckets": [], "users": []}', "--endpoint=http://[::1: give http"),
         ("http://127.0.0.1:9", '{"bucket": []}', "not a plan of buckets and users"),
         ("http://127.0.0.1:9", '{"buckets": [], "users": ["kfp"]}', r"kfp.json: not a user's rights as JSON"),
     ],

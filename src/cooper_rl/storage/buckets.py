@@ -143,7 +143,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(options: argparse.Namespace) -> None:
     plan = read_plan(options.plan)
-    endpoint = urlsplit(options.endpoint)
+    try:
+        endpoint = urlsplit(options.endpoint)
+    except ValueError:  # half a bracket of an IPv6 address
+        endpoint = urlsplit("")
     if endpoint.scheme not in {"http", "https"} or not endpoint.hostname:
         raise ConfigError(f"--endpoint={options.endpoint}: give http(s)://host:port")
     access_key = read_secret(options.administrator / "access_key")
