@@ -164,7 +164,7 @@ def test_a_journal_with_a_torn_last_line_loses_that_verdict_only(tmp_path: Path)
 
 def test_a_damaged_line_of_a_journal_loses_that_verdict_only(tmp_path: Path) -> None:
     path = tmp_path / "labels.journal"
-    path.write_text('5\n[["a"], "correct", "r"]\n["b", "correct", "r"]\n')
+    path.write_text('5\n[["a"], "correct", "r"]\n["b", "correct", "r"]\n' + "[" * 100_000 + "\n")
     with Journal(path) as journal:
         assert journal.recall("b") == KeptVerdict("correct", "r")
 
