@@ -4,6 +4,7 @@ cluster."""
 import argparse
 import sys
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,15 @@ from cooper_rl.cli.slips import check_words
 from cooper_rl.config.load import preset_names
 from cooper_rl.errors import EXIT_INTERRUPTED, EXIT_USER_ERROR, ConfigError, CooperError
 from cooper_rl.machine.command import remember_command
-from pipelines.options import NAMES, add_arguments, add_build, add_pipeline, profile_names, read_parameters
+from pipelines.options import (
+    NAMES,
+    add_arguments,
+    add_build,
+    add_pipeline,
+    check_text,
+    profile_names,
+    read_parameters,
+)
 from pipelines.remote.commands import add_schedule, add_submit
 
 
@@ -29,6 +38,8 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "python -m pi
     check_words(parser, words)
     options = parser.parse_args(words)
     try:
+        for before, word in pairwise([program, *words]):
+            check_text(word, place=before)
         return options.action(options)
     except CooperError as error:
         sys.stderr.write(f"error: {redact_all(str(error), *addresses_in(words))}\n")

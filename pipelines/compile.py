@@ -39,6 +39,9 @@ WITH_REGISTRY = frozenset({"retrain"})
 """Pipelines that keep a champion."""
 
 
+OF_ARTIFACTS = frozenset({"verify_rm", "examples"})
+"""Parameters that name artifacts of earlier runs."""
+
 WITH_ARMS = frozenset({"experiment"})
 """Pipelines that train the arms of the profile."""
 

@@ -9,6 +9,7 @@ from cooper_rl.addresses import addresses_in, redact
 from cooper_rl.cli.options import add_overrides
 from cooper_rl.config.load import preset_names
 from cooper_rl.errors import ConfigError
+from cooper_rl.schema.texts import has_surrogates
 
 NAMES = ("end_to_end", "verify_rm", "cooper", "retrain", "experiment")
 """Names of the pipelines. `compile.py` finds a graph by its name; `--help` needs the names and imports no
@@ -71,7 +72,7 @@ def read_parameters(texts: Sequence[str]) -> dict[str, str]:
     """`NAME=VALUE` texts as a dict.
 
     Raises:
-        ConfigError: one is not of that form, or has an option of its own.
+        ConfigError: one is not of that form, has an option of its own, or is given with two values.
     """
     pairs = [text.partition("=") for text in texts]
     for name, separator, _ in pairs:
@@ -79,7 +80,21 @@ def read_parameters(texts: Sequence[str]) -> dict[str, str]:
             raise ConfigError(f"--param {name!r} is not NAME=VALUE, e.g. --param run_key=monday")
         if name in OPTIONS:
             raise ConfigError(f"--param {name}: give it as {OPTIONS[name]}, which is checked before the run")
-    return {name: value for name, _, value in pairs}
+    given: dict[str, str] = {}
+    for name, _, value in pairs:
+        if given.setdefault(name, value) != value:
+            raise ConfigError(f"--param {name} is given as {given[name]!r} and as {value!r}; give it once")
+    return given
+
+
+def check_text(text: str, *, place: str) -> None:
+    """Refuse what Kubeflow's files cannot hold: names of files may be any bytes, a pipeline is UTF-8.
+
+    Raises:
+        ConfigError: the text is not UTF-8.
+    """
+    if has_surrogates(text):
+        raise ConfigError(f"{place} {text!r}: is not UTF-8, which every text of a pipeline is; rename it")
 
 
 def check_no_secret(given: Any, *, place: str) -> None:

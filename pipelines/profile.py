@@ -174,9 +174,9 @@ def load_profile(profile: str) -> Profile:
     """
     shipped = sorted(path.stem for path in FOLDER.glob("*.toml"))
     path = FOLDER / f"{profile}.toml" if profile in shipped else Path(profile)
-    if not path.is_file():
-        raise ConfigError(f"profile {profile!r}: use one of {shipped} or the path of a .toml file")
     try:
+        if not path.is_file():
+            raise ConfigError(f"profile {profile!r}: use one of {shipped} or the path of a .toml file")
         found = Profile.model_validate(tomllib.loads(path.read_text(encoding="utf-8-sig")))
     except ValidationError as error:
         problems = [f"{'.'.join(map(str, e['loc'])) or '(whole)'}: {e['msg']}" for e in error.errors()]

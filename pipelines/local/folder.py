@@ -11,7 +11,7 @@ import os
 import re
 import socket
 import uuid
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
@@ -21,7 +21,7 @@ import psutil
 
 from cooper_rl.errors import ConfigError, DataError
 from cooper_rl.machine.locking import lock
-from cooper_rl.records.files import read_report, write_report
+from cooper_rl.records.files import check_foreign, read_report, write_report
 from cooper_rl.schema.data import Record
 
 IN_USE = "in-use.json"
@@ -61,21 +61,28 @@ class Lease(NamedTuple):
 
 
 @contextmanager
-def leased(output: Path, *, has_containers: bool) -> Generator[Lease]:
+def leased(output: Path, *, names: Sequence[str] = (), has_containers: bool) -> Generator[Lease]:
     """Use a folder, which is made, alone while the block runs.
 
+    Args:
+        output: The folder.
+        names: Of the files that a run writes there.
+        has_containers: Whether the run has some.
+
     Raises:
-        ConfigError: another process uses it, or it cannot be written to.
+        ConfigError: another process uses it, it cannot be written to, or something else has one of the names.
         StorageError: its file system has no locks.
     """
     path = output / IN_USE
-    try:
+    check_foreign(output, names, mark=IN_USE)
+    with _writable(output):
         output.mkdir(parents=True, exist_ok=True)
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-    except OSError as error:
-        raise ConfigError(f"{output}: cannot be written: {error.strerror}; give another folder") from error
     try:
         before = _take(handle, output)
+        for name in names:
+            if (output / name).is_dir():
+                raise ConfigError(f"{output / name}: is a folder, and a run writes a file here; move it away")
         token = uuid.uuid4().hex
         holder = Holder(
             pid=os.getpid(),
@@ -84,29 +91,14 @@ def leased(output: Path, *, has_containers: bool) -> Generator[Lease]:
             has_containers=has_containers,
             place=str(output),
         )
-        _write(handle, holder.model_dump_json().encode())
+        with _writable(output):
+            _write(handle, holder.model_dump_json().encode())
         try:
             yield Lease(token, before)
         finally:
             _write(handle, b"")
     finally:
         os.close(handle)
-
-
-def check_output(output: Path, *names: str) -> None:
-    """Refuse a folder that no run has used, in which files of others have the names of what a run writes.
-
-    Raises:
-        ConfigError: naming one of them.
-    """
-    if (output / IN_USE).exists():
-        return
-    for name in names:
-        if os.path.lexists(output / name):
-            raise ConfigError(
-                f"{output / name}: would be overwritten, and no run has used this folder; move it away, or "
-                "give another --output"
-            )
 
 
 def end_processes(holder: Holder) -> list[int]:
@@ -151,8 +143,11 @@ def unfinished_run(output: Path, pipeline: str) -> Path | None:
 
 
 def note_run(folder: Path, record: RunRecord) -> None:
-    """Write a run's record into its folder, which is made."""
-    folder.mkdir(exist_ok=True)
+    """Write a run's record into its folder, which is made.
+
+    Raises:
+        DataError: the disk refuses.
+    """
     write_report(folder / RUN, record)
 
 
@@ -162,6 +157,17 @@ def started_at(folder: Path) -> str:
     return f"{day} {hour}:{minute}"
 
 
+@contextmanager
+def _writable(output: Path) -> Generator[None]:
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror
+        raise ConfigError(
+            f"{output}: cannot be written: {reason}; free space or give another folder"
+        ) from error
+
+
 def _take(handle: int, output: Path) -> Holder | None:
     is_free = lock(handle, place=output, wait=False)
     holder = _read_holder(handle)
@@ -169,6 +175,11 @@ def _take(handle: int, output: Path) -> Holder | None:
         who = f"process {holder.pid} on {holder.host}" if holder else "another process"
         raise ConfigError(
             f"{output}: {who} runs a pipeline in this folder; wait for it, end it, or give another --output"
+        )
+    if holder is None and os.fstat(handle).st_size:
+        raise ConfigError(
+            f"{output / IN_USE}: no run wrote this file, which a run would overwrite; move it away, or give "
+            "another --output"
         )
     # A copied folder names the run of the original, which may be under way.
     return holder if holder is None or holder.place in (None, str(output)) else None
@@ -181,5 +192,5 @@ def _read_holder(handle: int) -> Holder | None:
 
 
 def _write(handle: int, content: bytes) -> None:
-    os.ftruncate(handle, 0)
-    os.pwrite(handle, content, 0)
+    os.pwrite(handle, content, 0)  # first: a full disk may refuse it, and what is there stays
+    os.ftruncate(handle, len(content))

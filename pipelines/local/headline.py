@@ -12,6 +12,7 @@ from typing import TypeVar
 from cooper_rl.checkpoints.logs import LOGS, METRICS
 from cooper_rl.checkpoints.reference import REFERENCE, CheckpointReference, newest_folder
 from cooper_rl.comparison.summary import ArmSummary, ExperimentReport
+from cooper_rl.errors import DataError
 from cooper_rl.records.files import read_records, read_report
 from cooper_rl.run.promotion import title
 from cooper_rl.schema.reports import EvalReport, EvaluateVerifyRMReport, Interval, Report, RunReport
@@ -95,7 +96,7 @@ def _compare(first: EvalReport, last: EvalReport, told: RunReport) -> Rows:
 def _find_files(run: Path, output: Path) -> Rows:
     files: Rows = []
     if page := _last(run, "report", "page") or _last(run, "compare-arms", "page"):
-        files.append(("page", str(shown(Path(shutil.copyfile(page, output / PAGE))))))
+        files.append(("page", str(shown(_copy(page, output / PAGE)))))
     if summary := copy_summary(run, output):
         files.append(("summary", str(shown(summary))))
     if checkpoint := _last(run, "train-cooper", "checkpoint"):
@@ -132,9 +133,22 @@ def _say_promotion(run: Path) -> str:
 
 
 def copy_summary(run: Path, output: Path) -> Path | None:
-    """The report's summary, else that of the exit task, under one name; None when there is neither."""
+    """The report's summary, else that of the exit task, under one name; None when there is neither.
+
+    Raises:
+        DataError: the copy cannot be written.
+    """
     summary = next((s for task in SUMMARISING if (s := _last(run, task, "summary"))), None)
-    return None if summary is None else Path(shutil.copyfile(summary, output / SUMMARY))
+    return None if summary is None else _copy(summary, output / SUMMARY)
+
+
+def _copy(source: Path, place: Path) -> Path:
+    try:
+        return Path(shutil.copyfile(source, place))
+    except OSError as error:
+        raise DataError(
+            f"{place}: cannot be written ({error.strerror}); read {source} in its place"
+        ) from error
 
 
 def shown(path: Path) -> Path:

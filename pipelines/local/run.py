@@ -15,14 +15,11 @@ import sys
 import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from importlib import resources
 from pathlib import Path
 from typing import Any, TextIO
 
-from cooper_rl.config.load import load
 from cooper_rl.errors import DataError
 from cooper_rl.machine.scratch import scratch_folder
-from cooper_rl.machine.sources import meaning
 from cooper_rl.progress import clock
 from pipelines.compile import (
     WITH_REGISTRY,
@@ -37,7 +34,6 @@ from pipelines.local.folder import (
     TOKEN,
     Lease,
     RunRecord,
-    check_output,
     end_processes,
     leased,
     note_run,
@@ -47,12 +43,13 @@ from pipelines.local.folder import (
 )
 from pipelines.local.follow import Follower
 from pipelines.local.headline import PAGE, SUMMARY, copy_summary, headline, shown
+from pipelines.local.inputs import find_artifacts, fingerprint, input_files
 from pipelines.local.redacted import redactor
+from pipelines.options import check_text
 from pipelines.profile import Profile
 
 EXIT_STAGE_FAILED = 1
 LOG = "log.txt"
-_PACKAGE = Path(str(resources.files("cooper_rl")))
 _STOPS = (signal.SIGTERM, signal.SIGHUP)
 
 
@@ -94,16 +91,19 @@ def run_local(
     changes = [*profile.overrides, *overrides]
     config = check_settings(name, preset, overrides, parameters, profile=profile)
     image_id = find_image(image) if image else ""
+    artifacts = find_artifacts(parameters, is_inside_image=bool(image))
+    parameters = {**parameters, **{name: str(path) for name, path in artifacts.items()}}
     output = output.resolve()
-    check_output(output, LOG, PAGE, SUMMARY, f"{name}.yaml")
-    with leased(output, has_containers=bool(image)) as lease:
+    check_text(str(output), place="--output")  # the folder of the command may be named otherwise too
+    written = (LOG, PAGE, SUMMARY, f"{name}.yaml")
+    with leased(output, names=written, has_containers=bool(image)) as lease:
         _end_leftovers(lease, screen)
         pipeline = compile_pipeline(name, output, profile=profile, iterations=iterations)
         specification = read_compiled(pipeline)
         arguments = check_parameters(
             specification, {"preset": preset, "overrides": list(overrides), **parameters}, name=name
         )
-        state = fingerprint(preset, changes, image_id=image_id, artifacts=_named_paths(parameters))
+        state = fingerprint(preset, changes, image_id=image_id, artifacts=[*artifacts.values()])
         key = hashlib.sha256(json.dumps([pipeline.read_text(), arguments, state]).encode()).hexdigest()[:16]
         run, record = open_run(
             output, specification["pipelineInfo"]["name"], key, repeats=name in WITH_REGISTRY
@@ -126,13 +126,14 @@ def run_local(
         }
         with ExitStack() as stack:
             if image:
-                files = [*_input_files(preset, changes), *_named_paths(parameters)]
+                files = [*input_files(preset, changes), *artifacts.values()]
                 stack.enter_context(removed_at_the_end(lease.token))
                 request["containers"] = container_options(lease.token, config, root=output, files=files)
             returncode = _follow_worker(request, log, follower, token=lease.token)
         if returncode != 0:
-            copy_summary(run, output)
             screen.write(_explain_failure(follower, log))
+            screen.flush()
+            copy_summary(run, output)
             return EXIT_STAGE_FAILED
         note_run(run, RunRecord(key=key, is_finished=True))
         seconds = time.monotonic() - started
@@ -256,50 +257,6 @@ def _end_session(process: subprocess.Popen[str]) -> None:
         except subprocess.TimeoutExpired:
             continue
     process.wait()
-
-
-def fingerprint(
-    preset: str,
-    overrides: Sequence[str],
-    *,
-    image_id: str,
-    artifacts: Sequence[Path] = (),
-    package: Path = _PACKAGE,
-) -> str:
-    """Names the state of everything that kfp's own cache key leaves out; see `run_local`."""
-    digest = hashlib.sha256(image_id.encode())
-    for path in sorted([*package.rglob("*.py"), *package.rglob("*.toml"), *package.rglob("*.jinja")]):
-        # A comment changes no result: what has finished stays finished.
-        digest.update(str(path.relative_to(package)).encode() + b"\0" + meaning(path))
-    for path in _input_files(preset, overrides):
-        digest.update(path.read_bytes())
-    for place in [*_model_folders(preset, overrides), *artifacts]:
-        # Models have gigabytes: who exchanges one leaves another size or time.
-        for path in [place] if place.is_file() else sorted(place.rglob("*")):
-            state = path.stat()
-            digest.update(f"{path.relative_to(place)}\0{state.st_size}\0{state.st_mtime_ns}\n".encode())
-    return digest.hexdigest()[:16]
-
-
-def _input_files(preset: str, overrides: Sequence[str]) -> list[Path]:
-    """Files of this machine that the configuration names."""
-    problems = load(preset, overrides).problems
-    named = [preset] if preset.endswith(".toml") else []
-    named += [*problems.sources, *problems.held_out_sources]
-    return [Path(name).resolve() for name in dict.fromkeys(named) if Path(name).is_file()]
-
-
-def _model_folders(preset: str, overrides: Sequence[str]) -> list[Path]:
-    """Models of this machine that the configuration names."""
-    models = load(preset, overrides).models
-    named = [models.policy, models.backbone, *models.samplers.values()]
-    found = [Path(name).expanduser() for name in dict.fromkeys(filter(None, named))]
-    return [path for path in found if path.is_dir()]
-
-
-def _named_paths(parameters: Mapping[str, str]) -> list[Path]:
-    """Artifacts of earlier runs on this machine that a pipeline's parameters name."""
-    return [Path(text) for text in parameters.values() if Path(text).is_absolute() and Path(text).exists()]
 
 
 def _explain_failure(follower: Follower, log: Path) -> str:

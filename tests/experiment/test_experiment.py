@@ -127,7 +127,7 @@ def test_a_damaged_claim_of_the_folder_is_named(tmp_path: Path, capsys: pytest.C
 def test_a_page_of_something_else_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "report.html").write_text("precious")
     assert run(tmp_path) == 2
-    assert "holds report.html of something else, which an experiment would replace" in capsys.readouterr().err
+    assert "report.html: would be overwritten, and no run has used this folder" in capsys.readouterr().err
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("report.html", "precious")]
 
 

@@ -98,12 +98,7 @@ def read_preset_text(preset: str) -> str:
         ConfigError: there is none of this name, or the file cannot be read.
     """
     if preset.endswith(".toml"):
-        path = Path(preset)
-        if not path.is_file():
-            raise ConfigError(
-                f"preset {preset!r}: no such file; give a path to a .toml file or one of {preset_names()}"
-            )
-        return _read_text(path)
+        return _read_text(preset)
     if preset in preset_names():
         return (resources.files("cooper_rl") / "presets" / f"{preset}.toml").read_text(encoding="utf-8")
     close = difflib.get_close_matches(preset, preset_names(), n=1)
@@ -149,11 +144,15 @@ def _merge(base: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def _read_text(path: Path) -> str:
+def _read_text(preset: str) -> str:
     try:
-        return path.read_text(encoding="utf-8-sig")
+        if Path(preset).is_file():
+            return Path(preset).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"preset {str(path)!r} cannot be read as UTF-8 text: {error}") from error
+        raise ConfigError(f"preset {preset!r} cannot be read as UTF-8 text: {error}") from error
+    raise ConfigError(
+        f"preset {preset!r}: no such file; give a path to a .toml file or one of {preset_names()}"
+    )
 
 
 def _apply(values: dict[str, Any], override: str, root: type[BaseModel]) -> None:

@@ -35,7 +35,7 @@ from cooper_rl.experiment.jobs import prepare_start, train_arm, written_files
 from cooper_rl.machine.cores import usable_cores
 from cooper_rl.machine.locking import only_process_in
 from cooper_rl.machine.workers import follow_parent
-from cooper_rl.records.files import atomic_path, write_report
+from cooper_rl.records.files import atomic_path, check_foreign, write_report
 from cooper_rl.report.live import live_page
 from cooper_rl.report.page import settings
 from cooper_rl.report.provenance import describe
@@ -152,12 +152,7 @@ def claim_folder(output: Path, config: Config) -> None:
                 "remove the folder"
             )
         return
-    foreign = [name for name in (_PAGE, _REPORT) if (output / name).exists()]
-    if foreign:
-        raise ConfigError(
-            f"{output}: holds {' and '.join(foreign)} of something else, which an experiment would replace; "
-            "choose another --output"
-        )
+    check_foreign(output, (_PAGE, _REPORT), mark=path.name)
     with atomic_path(path) as draft:
         draft.write_text(json.dumps(asked, indent=2) + "\n", encoding="utf-8")
 

@@ -14,7 +14,7 @@ from typing import IO, Any, NamedTuple, TypeVar
 
 from pydantic import ValidationError
 
-from cooper_rl.errors import DataError
+from cooper_rl.errors import ConfigError, DataError
 from cooper_rl.machine.drafts import draft_beside
 from cooper_rl.records.parquet import parquet_lines, read_parquet
 from cooper_rl.records.tables import SUFFIXES as TABLE_SUFFIXES
@@ -253,6 +253,20 @@ def atomic_path(path: Path) -> Generator[Path]:
             draft.partial.replace(path)
     except OSError as error:
         raise DataError(f"{path}: cannot be written ({error}); free space or choose another path") from error
+
+
+def check_foreign(folder: Path, names: Iterable[str], *, mark: str) -> None:
+    """Refuse a folder without the mark of a run of ours in which something has a name that a run writes.
+
+    Raises:
+        ConfigError: naming the first.
+    """
+    taken = [] if os.path.lexists(folder / mark) else [n for n in names if os.path.lexists(folder / n)]
+    if taken:
+        raise ConfigError(
+            f"{folder / taken[0]}: would be overwritten, and no run has used this folder; move it away, or "
+            "choose another --output"
+        )
 
 
 def check_output(path: Path, *, is_folder: bool = False) -> None:

@@ -1,8 +1,9 @@
 """The state of code and inputs for which finished stages of a local run are kept."""
 
+import os
 from pathlib import Path
 
-from pipelines.local.run import fingerprint
+from pipelines.local.inputs import fingerprint
 
 
 def written(package: Path, text: str) -> str:
@@ -41,6 +42,22 @@ def test_an_exchanged_model_or_artifact_begins_a_new_run(tmp_path: Path) -> None
         found.add(
             fingerprint("single_gpu", settings, image_id="", artifacts=[artifact], package=tmp_path / "none")
         )
+    assert len(found) == 3
+
+
+def test_any_entry_of_a_model_folder_counts(tmp_path: Path) -> None:
+    """Also a link to nowhere, and a name that is not UTF-8."""
+    model = tmp_path / "model"
+    model.mkdir()
+    found: set[str] = set()
+    for make in (
+        lambda: None,
+        lambda: (model / "gone.safetensors").symlink_to("nowhere"),
+        lambda: Path(os.fsdecode(os.fsencode(model / "caf") + b"\xe9")).touch(),
+    ):
+        make()
+        settings = [f"models.policy={model}", f"models.backbone={model}"]
+        found.add(fingerprint("single_gpu", settings, image_id="", package=tmp_path / "none"))
     assert len(found) == 3
 
 

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from cooper_rl.checkpoints.reference import CheckpointReference
+from cooper_rl.errors import DataError
 from cooper_rl.records.files import write_report
-from pipelines.local.headline import headline
+from pipelines.local.headline import copy_summary, headline
 
 
 @pytest.fixture
@@ -36,3 +37,13 @@ def test_a_run_whose_weights_are_in_a_store_ends_with_their_address(run: Path) -
         f"  models   {uri}/step-000004",
         f"  metrics  {run}/train-cooper-2/checkpoint/step-000004/metrics.jsonl",
     ]
+
+
+def test_a_summary_that_cannot_be_copied_is_named_with_its_original(run: Path) -> None:
+    """A run that has ended well or not has said so before."""
+    summary = run / "summarise-run" / "summary"
+    summary.parent.mkdir()
+    summary.write_text("# Run failed\n", encoding="utf-8")
+    (run.parent / "summary.md").mkdir()
+    with pytest.raises(DataError, match=f"summary.md: cannot be written .*; read {summary} in its place"):
+        copy_summary(run, run.parent)

@@ -20,8 +20,11 @@ from cooper_rl.records.files import read_records
 from cooper_rl.records.step_metrics import read_metrics
 from cooper_rl.schema.reports import EvalReport
 from pipelines.__main__ import main
+from pipelines.compile import OF_ARTIFACTS, compile_pipeline, read_compiled
 from pipelines.local.folder import IN_USE, TOKEN, Holder, run_folders
 from pipelines.local.redacted import redactor
+from pipelines.options import NAMES
+from pipelines.profile import load_profile
 from tests.small_run import ROOT, run_pipelines, small_run
 
 ENDLESS = ["--set", "models.tiny.policy.num_updates=1000000"]
@@ -190,6 +193,81 @@ def test_a_wrong_key_is_found_before_anything_runs(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            ["cooper", "--param", "verify_rm=gone", "--param", "examples=pyproject.toml"],
+            "--param verify_rm=gone: no such file or folder on this machine",
+        ),
+        (
+            ["cooper", "--param", "verify_rm=src", "--param", "examples="],
+            "--param examples=: no such file or folder on this machine",
+        ),
+        (["--param", "run_key=a", "--param", "run_key=b"], "--param run_key is given as 'a' and as 'b'"),
+        (["--profile", "x" * 5000], "is not readable as TOML: [Errno 36] File name too long"),
+        (["--preset", "x" * 5000 + ".toml"], "cannot be read as UTF-8 text: [Errno 36] File name too long"),
+        (["--set", "seed=caf\udce9"], "--set 'seed=caf\\udce9': is not UTF-8, which every text of a"),
+    ],
+)  # fmt: skip
+def test_a_slip_is_one_message_and_nothing_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], said: str
+) -> None:
+    assert main(["local", *words, "--output", str(tmp_path / "run")]) == 2
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_parameters_of_artifacts_are_those_that_the_pipelines_import(tmp_path: Path) -> None:
+    for name in NAMES:
+        path = compile_pipeline(name, tmp_path, profile=load_profile("local"), iterations=1)
+        imported = set(re.findall(r"componentInputParameter: pipelinechannel--(\w+)\n", path.read_text()))
+        known = read_compiled(path)["root"]["inputDefinitions"]["parameters"].keys()
+        assert known & imported - {"preset", "overrides", "run_key"} == known & OF_ARTIFACTS, name
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("x" * 300, "cannot be written: File name too long"), ("caf\udce9", "is not UTF-8")]
+)
+def test_a_name_that_no_folder_of_a_run_can_have_is_one_message(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, said: str
+) -> None:
+    assert main(["local", "--output", str(tmp_path / name)]) == 2
+    assert said in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_in_a_folder_whose_name_is_not_utf_8_is_one_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "caf\udce9").mkdir()
+    monkeypatch.chdir(tmp_path / "caf\udce9")
+    assert main(["local", "--output", "run"]) == 2
+    assert "caf\\udce9/run': is not UTF-8" in capsys.readouterr().err
+    assert list(Path().iterdir()) == []
+
+
+@pytest.mark.parametrize("text", ["mine", '{"pid": 1}'])
+def test_a_file_of_others_with_the_name_of_the_lock_is_never_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    (tmp_path / IN_USE).write_text(text)
+    assert main(["local", "--output", str(tmp_path)]) == 2
+    assert f"{IN_USE}: no run wrote this file, which a run would overwrite" in capsys.readouterr().err
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {IN_USE: text}
+
+
+@pytest.mark.parametrize("name", ["log.txt", "report.html", "summary.md", "end_to_end.yaml"])
+def test_a_folder_in_the_place_of_a_file_of_a_run_is_refused_before_anything_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    (tmp_path / IN_USE).touch()
+    (tmp_path / name).mkdir()
+    assert main(["local", "--output", str(tmp_path)]) == 2
+    assert f"{tmp_path / name}: is a folder, and a run writes a file here" in capsys.readouterr().err
+    assert {path.name for path in tmp_path.iterdir()} == {IN_USE, name}
+
+
 def test_less_than_one_task_at_once_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["local", "--tasks-at-once", "0", "--output", str(tmp_path / "run")]) == 2
     assert "--tasks-at-once 0: give 1 or more" in capsys.readouterr().err
@@ -250,10 +328,10 @@ def test_a_folder_of_a_run_that_cannot_be_written_is_named(
 ) -> None:
     (tmp_path / "file").touch()
     assert main(small_run(tmp_path / "file")) == 2
-    assert "file: cannot be written: File exists; give another folder" in capsys.readouterr().err
+    assert "file: cannot be written: File exists; free space or give" in capsys.readouterr().err
 
 
-def test_a_disk_without_room_for_the_log_is_one_message(
+def test_a_disk_without_room_is_one_message_and_hides_none_of_a_stage(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     output = tmp_path / "run"
@@ -265,6 +343,14 @@ def test_a_disk_without_room_for_the_log_is_one_message(
     shown = capsys.readouterr().err
     assert f"error: {output}/log.txt: cannot be written ([Errno 28] No space left on device)" in shown
     assert "finished stages are kept" in shown
+
+    (output / "log.txt").unlink()
+    (output / "summary.md").unlink()
+    (output / "summary.md").symlink_to("/dev/full")
+    assert main(command) == 2
+    captured = capsys.readouterr()
+    assert "error: collect-problems: gone.jsonl: no such file" in captured.out
+    assert f"error: {output}/summary.md: cannot be written (No space left on device)" in captured.err
 
 
 @pytest.mark.slow
