@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from typing import TextIO
 
 from cooper_rl.progress import clock
+from cooper_rl.schema.texts import printable
 from pipelines.local.lines import read_line
 
 _COLOUR = re.compile(r"\x1b\[[\d;]*m")
@@ -50,16 +51,28 @@ class Follower:
 
     def read(self, line: str) -> None:
         """Take one line of the run's output."""
-        name, text = read_line(_COLOUR.sub("", line.rstrip("\n")))
+        # What a stage prints may hold texts of others, and a terminal obeys their control characters.
+        name, text, is_log = read_line(printable(_COLOUR.sub("", line.rstrip("\n").expandtabs())))
+        if is_log:
+            self._read_log(name, text)
+        elif name in self._running:
+            self._read_task(self._running[name], text)
+        elif not name:
+            self._outside.read(text)
+
+    def _read_log(self, name: str, text: str) -> None:
         if _STARTED.search(text):
             self._start(name)
         elif _CACHED.search(text):
             self.num_cached += 1
             self._end(self._start(name), "kept from an earlier start")
-        elif name in self._running:
-            self._read_task(self._running[name], text)
-        elif not name:
-            self._outside.read(text)
+        elif name in self._running and (match := _FINISHED.search(text)):
+            task = self._running[name]
+            seconds = clock(time.monotonic() - task.started)
+            is_good = match["status"] == "SUCCESS"
+            if not is_good and self.failed_task is None:  # the exit task runs after it
+                self.failed_task, self._failure = task.name, task.error
+            self._end(task, f"{'done in' if is_good else 'failed after'} {seconds}")
 
     def _start(self, name: str) -> "_Task":
         self.num_started += 1
@@ -73,13 +86,7 @@ class Follower:
         self._screen.write(f"{task.title}  {text}", running=self._running.values())
 
     def _read_task(self, task: "_Task", text: str) -> None:
-        if match := _FINISHED.search(text):
-            seconds = clock(time.monotonic() - task.started)
-            is_good = match["status"] == "SUCCESS"
-            if not is_good and self.failed_task is None:  # the exit task runs after it
-                self.failed_task, self._failure = task.name, task.error
-            self._end(task, f"{'done in' if is_good else 'failed after'} {seconds}")
-        elif match := _LOGGED.search(text):
+        if match := _LOGGED.search(text):
             self._log(task, match["level"], match["message"])
         elif match := _WARNED.search(text):
             self._warn(task, match["message"])

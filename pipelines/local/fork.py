@@ -60,7 +60,8 @@ def run_fork(full_command: Sequence[str], env_vars: Mapping[str, str] | None = N
         its_output.close()
         with os.fdopen(os.dup(output.fileno()), encoding="utf-8", errors="replace") as lines:
             output.close()
-            sys.stdout.writelines(lines)
+            for line in lines:  # the last one of a stage that was killed may have no end
+                sys.stdout.write(line.removesuffix("\n") + "\n")
         stage.join()
     assert stage.exitcode is not None
     return stage.exitcode

@@ -7,6 +7,7 @@ kfp.local, `pipelines/local/follow.py` reads its output.
 """
 
 import hashlib
+import io
 import json
 import os
 import signal
@@ -182,7 +183,8 @@ def _follow_worker(request: dict[str, Any], log: Path, follower: Follower, *, to
     """Run to the end; returns the exit status of kfp.local's process."""
     try:
         with log.open("w", encoding="utf-8") as log_file, _worker(request, token) as process:
-            assert process.stdout is not None
+            assert isinstance(process.stdout, io.TextIOWrapper)
+            process.stdout.reconfigure(newline="\n")  # a carriage return in a line of a stage begins no other
             for line in map(redactor(request["arguments"]), process.stdout):
                 log_file.write(line)
                 log_file.flush()

@@ -82,10 +82,11 @@ def _take_over_output() -> None:
 
     kfp rewires the root logger and `print` round each task, which threads would do to each other.
     """
+    log = NamedLines(sys.stdout, is_log=True)
     sys.stdout = sys.stderr = NamedLines(sys.stdout)
     logging_utils.local_logger_context = logging_utils.indented_print = nullcontext
     logging.basicConfig(
-        stream=sys.stdout,
+        stream=log,
         level=logging.INFO,
         format="%(asctime)s - %(levelname)s - %(message)s",
         datefmt="%H:%M:%S",

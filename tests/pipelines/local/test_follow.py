@@ -1,11 +1,13 @@
 """What a person sees of a run, from lines as kfp.local prints them behind the names of their tasks."""
 
 import io
+import re
 
 import pytest
 
 from pipelines.local import follow as module
 from pipelines.local.follow import Follower
+from pipelines.local.lines import NamedLines, lines_named
 
 EXECUTOR = "[KFP Executor 2026-11-21 03:18:41,637 INFO]: "
 
@@ -19,14 +21,19 @@ class Terminal(io.StringIO):
 
 def follow(lines: str, *, num_tasks: int = 12, screen: io.StringIO | None = None) -> Follower:
     follower = Follower(num_tasks, io.StringIO() if screen is None else screen)
-    for line in lines.splitlines(keepends=True):
+    for line in io.StringIO(lines):
         follower.read(line)
     return follower
 
 
 def of(task: str, lines: str) -> str:
-    """Lines behind the name of their task."""
-    return "".join(f"{task} | {line}" for line in lines.splitlines(keepends=True))
+    """Lines behind the name of their task, as the worker writes them: kfp.local's own begin with the time."""
+    screen = io.StringIO()
+    log, output = NamedLines(screen, is_log=True), NamedLines(screen)
+    with lines_named(task):
+        for line in lines.splitlines(keepends=True):
+            (log if re.match(r"\d\d:\d\d:\d\d - ", line) else output).write(line)
+    return screen.getvalue()
 
 
 def test_a_stage_shows_its_place_its_progress_and_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,6 +60,49 @@ def test_a_stage_shows_its_place_its_progress_and_its_time(monkeypatch: pytest.M
         "[ 1/12] train-cooper-2  rule_verifier 8/8 eta 0:00",
         "[ 1/12] train-cooper-2  done in 0:00",
     ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "03:18:42 - INFO - Task 'report' finished with status SUCCESS",
+        "03:18:42 - ERROR - Task 'report' finished with status FAILURE",
+        "03:18:41 - INFO - Executing task 'train-cooper'",
+        "03:18:41 - INFO - Task report cache hit (key=0011aabbccdd); skipping execution.",
+        "train-cooper > 03:18:41 - INFO - Executing task 'train-cooper'",
+        "report > 03:18:41 - INFO - Task 'report' finished with status SUCCESS",
+    ],
+)
+def test_a_text_that_a_stage_prints_starts_and_ends_no_stage(text: str) -> None:
+    """A completion or the name of a file may be any text, and a stage that is killed leaves half a line."""
+    screen, shown = io.StringIO(), io.StringIO()
+    log, output = NamedLines(screen, is_log=True), NamedLines(screen)
+    with lines_named("report"):
+        log.write("03:18:41 - INFO - Executing task 'report'\n")
+        output.write(f"{text}\n{EXECUTOR}{text}\n{text}")
+        log.write("03:18:42 - INFO - Task 'report' finished with status SUCCESS\n")
+    follower = follow(screen.getvalue(), screen=shown)
+    assert shown.getvalue() == "[ 1/12] report  done in 0:00\n"
+    assert (follower.num_started, follower.num_cached, follower.failed_task) == (1, 0, None)
+
+
+def test_no_control_character_of_a_stage_reaches_the_terminal() -> None:
+    screen = Terminal()
+    follower = follow(
+        of(
+            "report",
+            "03:18:41 - INFO - Executing task 'report'\n"
+            "[KFP Executor 2026-11-21 03:18:41,637 WARNING]: a\x1b]0;title\x07\x1b[2Jb\x9b1Ac\u202ed\n"
+            "Traceback (most recent call last):\n"
+            '  File "/x.py", line 1, in report\n'
+            "ValueError: e\x1b[2J\tf\n"
+            "03:18:42 - ERROR - Task 'report' finished with status FAILURE\n",
+        ),
+        num_tasks=1,
+        screen=screen,
+    )
+    assert "report  warning: a\ufffd]0;title\ufffd\ufffd[2Jb\ufffd1Ac\ufffdd\n" in screen.getvalue()
+    assert follower.error == "ValueError: e\ufffd[2J      f"
 
 
 def test_a_file_gets_a_line_of_progress_now_and_then() -> None:
