@@ -8,10 +8,10 @@ So does a loop, whose turns are such graphs.
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextvars import copy_context
-from functools import partial
+from functools import cache, partial
 from typing import Any, cast
 
 from kfp.local import io, status
@@ -77,7 +77,7 @@ def _run_tasks(tasks: Mapping[str, Task], store: io.IOStore, max_tasks: int, sha
     running: dict[Future[Result], str] = {}
     with ThreadPoolExecutor(max_tasks) as pool:
         while waiting or running:
-            for name in _ready(waiting, running.values()):
+            for name in ready(waiting, running.values()):
                 task = waiting[name]
                 if task.trigger_policy.strategy != ALWAYS and failed.intersection(task.dependent_tasks):
                     failed.add(name)
@@ -99,22 +99,28 @@ def _run_tasks(tasks: Mapping[str, Task], store: io.IOStore, max_tasks: int, sha
     return not failed
 
 
-def _ready(waiting: Mapping[str, Task], running: Iterable[str]) -> list[str]:
+def ready(waiting: Mapping[str, Task], running: Iterable[str]) -> list[str]:
     """Waiting tasks whose needs have ended, those first whose chain of later tasks takes longest."""
     unfinished = {*waiting, *running}
-    ready = [name for name, task in waiting.items() if unfinished.isdisjoint(task.dependent_tasks)]
-    return sorted(ready, key=lambda name: (-_chain_hours(name, waiting), name))
+    found = [name for name, task in waiting.items() if unfinished.isdisjoint(task.dependent_tasks)]
+    hours = _chain_hours(waiting)
+    return sorted(found, key=lambda name: (-hours(name), name))
 
 
-def _chain_hours(name: str, waiting: Mapping[str, Task]) -> float:
-    """The longest sum of time limits over this task and those that wait for it, one after the other.
+def _chain_hours(tasks: Mapping[str, Task]) -> Callable[[str], float]:
+    """For a task the longest sum of time limits over it and those that wait for it, one after the other.
 
     Limits stand for durations: they say which stages take long.
     """
-    stage = re.sub(r"^comp-|-\d+$", "", waiting[name].component_ref.name).replace("-", "_")
-    next_ones = [other for other, task in waiting.items() if name in task.dependent_tasks]
-    later = max((_chain_hours(other, waiting) for other in next_ones), default=0.0)
-    return HOURS.get(cast(StageName, stage), DEFAULT_HOURS) + later
+
+    @cache  # chains that meet have their end in common
+    def hours(name: str) -> float:
+        stage = re.sub(r"^comp-|-\d+$", "", tasks[name].component_ref.name).replace("-", "_")
+        next_ones = [other for other, task in tasks.items() if name in task.dependent_tasks]
+        later = max(map(hours, next_ones), default=0.0)
+        return HOURS.get(cast(StageName, stage), DEFAULT_HOURS) + later
+
+    return hours
 
 
 def _is_asked_for(task: Task, store: io.IOStore) -> bool:

@@ -1,12 +1,15 @@
 """A graph whose tasks run at once, through kfp.local itself: order, failures, branches, output."""
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from kfp import compiler, dsl
+from kfp.pipeline_spec import pipeline_spec_pb2
 
 from pipelines.local.fork import has_gpu
+from pipelines.local.graph import ready
 from pipelines.local.lines import read_line
 from tests.pipelines.worker import Ended, run_worker
 
@@ -81,7 +84,7 @@ def run(pipeline: Callable[..., None], folder: Path, *, at_once: int = 2) -> End
 def started(printed: str) -> list[str]:
     """Tasks in the order in which they began."""
     lines = [read_line(line) for line in printed.splitlines()]
-    return [task for task, text in lines if "Executing task" in text]
+    return [line.task for line in lines if line.is_log and "Executing task" in line.text]
 
 
 def test_tasks_that_do_not_need_each_other_run_at_once_and_their_lines_are_named(tmp_path: Path) -> None:
@@ -94,8 +97,8 @@ def test_tasks_that_do_not_need_each_other_run_at_once_and_their_lines_are_named
     status, printed = run(two, tmp_path)
     assert status == 0, printed
     lines = [read_line(line) for line in printed.splitlines()]
-    assert ("wait-for", "one has met two") in lines
-    assert ("wait-for-2", "two has met one") in lines
+    assert ("wait-for", "one has met two", False) in lines
+    assert ("wait-for-2", "two has met one", False) in lines
     assert started(printed)[2:] == ["say", "keep"]
     assert (tmp_path / "end").read_text() == "SUCCEEDED"
 
@@ -137,6 +140,19 @@ def test_what_needs_a_failed_task_is_skipped_and_all_else_runs(tmp_path: Path) -
     assert (tmp_path / "end").read_text() == "FAILED"
 
 
+def test_a_graph_of_many_tasks_that_all_need_each_other_starts_at_once() -> None:
+    """Twelve layers of three have 3 ** 12 chains, too many to look at each."""
+    tasks: dict[str, Any] = {}
+    for number in range(36):
+        task: Any = pipeline_spec_pb2.PipelineTaskSpec()
+        task.component_ref.name = "comp-say"
+        task.dependent_tasks.extend(name for name in tasks if int(name) // 3 == number // 3 - 1)
+        tasks[str(number)] = task
+    began = time.monotonic()
+    assert ready(tasks, ()) == ["0", "1", "2"]
+    assert time.monotonic() - began < 1
+
+
 def test_a_gpu_is_found_by_its_device(tmp_path: Path) -> None:
     (tmp_path / "nvidiactl").touch()
     assert not has_gpu(tmp_path)
@@ -164,8 +180,12 @@ def test_the_lines_of_a_loops_tasks_name_the_turn(tmp_path: Path) -> None:
 
     status, printed = run(looped, tmp_path, at_once=2)
     assert status == 0, printed
-    turns = {task: text for task, text in map(read_line, printed.splitlines()) if task.startswith("say-all")}
-    assert sorted(turns) == ["say-all 3", "say-all cooper-1", "say-all rule-0"]
+    turns = {read_line(line).task for line in printed.splitlines()}
+    assert sorted(turn for turn in turns if turn.startswith("say-all")) == [
+        "say-all 3",
+        "say-all cooper-1",
+        "say-all rule-0",
+    ]
     assert sorted(task for task in started(printed) if task.startswith("say ")) == [
         "say 3",
         "say cooper-1",
