@@ -1,7 +1,6 @@
 """The commands that talk to a KFP API server: `submit` and `schedule`. kfp is imported when one runs."""
 
 import argparse
-import math
 import os
 import sys
 from pathlib import Path
@@ -96,10 +95,14 @@ def _add_server(command: argparse.ArgumentParser) -> None:
     )
 
 
+_MAX_SECONDS = 86400
+"""A day. The system counts milliseconds, and refuses to wait for more than 24 days of them."""
+
+
 def _seconds(text: str) -> float:
     seconds = float(text)
-    if not 0 < seconds < math.inf:
-        raise argparse.ArgumentTypeError(f"{text} is no time; give seconds above 0")
+    if not 0 < seconds <= _MAX_SECONDS:
+        raise argparse.ArgumentTypeError(f"{text} is no time; give seconds above 0, up to {_MAX_SECONDS}")
     return seconds
 
 

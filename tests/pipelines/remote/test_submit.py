@@ -268,8 +268,8 @@ def test_a_token_with_a_line_break_is_refused_and_not_shown(
 
 
 @pytest.mark.parametrize("option", ["--timeout-seconds", "--every-seconds"])
-@pytest.mark.parametrize("seconds", ["0", "-1", "nan", "inf"])
-def test_a_time_is_above_zero(
+@pytest.mark.parametrize("seconds", ["0", "-1", "nan", "inf", "1e300", "86401"])
+def test_a_time_is_above_zero_and_no_more_than_a_day(
     api: KfpApi, capsys: pytest.CaptureFixture[str], option: str, seconds: str
 ) -> None:
     with pytest.raises(SystemExit, match="2"):
