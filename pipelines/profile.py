@@ -5,15 +5,29 @@ profiles ship (`profiles/`); any other is a TOML file. What differs from run to 
 """
 
 import json
-import re
 import tomllib
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import AfterValidator, Field, ValidationError, model_validator
+from pydantic_core import ErrorDetails
 
 from components.images import CPU_IMAGE, GPU_IMAGE
 from cooper_rl.comparison.arms import arm_overrides
+from cooper_rl.config.kubernetes import (
+    Cpus,
+    DeviceName,
+    Image,
+    LabelKey,
+    LabelValue,
+    Memory,
+    ObjectName,
+    QueueName,
+    SecretKey,
+    TaintKey,
+    VariableName,
+    quantity,
+)
 from cooper_rl.config.load import load, settings_of
 from cooper_rl.config.section import Section
 from cooper_rl.errors import ConfigError
@@ -23,17 +37,23 @@ from pipelines.options import check_no_secret
 FOLDER = Path(__file__).parent / "profiles"
 MAX_HOURS = 8760.0
 """A year."""
-_CPUS = r"^[0-9]+(\.[0-9]+|m)?$"
-_MEMORY = r"^[0-9]+(Ki|[MGTPE]i?)?$"
-"""Quantities that Kubernetes and kfp both read: kfp knows no fractions here and no `k`, Kubernetes no `K`."""
+MAX_SHOWN = 400
+"""Characters of a wrong value that an error shows."""
+
+
+def _check_hours(hours: float) -> float:
+    if 0 < hours < 1 / 3600:  # zero seconds, which is no time limit
+        raise ValueError("is less than a second; write hours, of which 0.5 are 30 minutes")
+    return hours
 
 
 class Toleration(Section):
     """A taint that tasks accept."""
 
-    key: str
+    key: TaintKey
+    """Empty: every taint."""
     operator: Literal["Exists", "Equal"] = "Exists"
-    value: str | None = None
+    value: LabelValue | None = None
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
 
     @model_validator(mode="after")
@@ -43,15 +63,20 @@ class Toleration(Section):
                 f"value={self.value!r} with the operator Exists, which Kubernetes refuses: set operator = "
                 '"Equal", or leave the value out'
             )
+        if not self.key and self.operator == "Equal":
+            raise ValueError(
+                "key='' is every taint, which Kubernetes takes with the operator Exists alone: name the "
+                'taint\'s key, or set operator = "Exists"'
+            )
         return self
 
 
 class Pool(Section):
     """The nodes that tasks run on, and what one task's pod asks for and may use there."""
 
-    cpu: str = Field(default="4", pattern=_CPUS)
-    memory: str = Field(default="16Gi", pattern=_MEMORY)
-    node_selector: dict[str, str] = Field(default={})
+    cpu: Cpus = "4"
+    memory: Memory = "16Gi"
+    node_selector: dict[LabelKey, LabelValue] = Field(default={})
     """Labels that the nodes must have."""
     tolerations: tuple[Toleration, ...] = ()
 
@@ -59,16 +84,25 @@ class Pool(Section):
 class GpuPool(Pool):
     """The nodes that GPU tasks run on."""
 
-    type: str = "nvidia.com/gpu"
+    type: DeviceName = "nvidia.com/gpu"
     """Resource name of the device plug-in."""
     count: int = Field(default=1, ge=1)
     """GPUs of one task."""
-    shared_memory: str = Field(default="16Gi", pattern=_MEMORY)
+    shared_memory: Memory = "16Gi"
     """Size of /dev/shm, which counts against `memory`."""
-    queue: str | None = None
+    queue: QueueName | None = None
     """Kueue LocalQueue; None: no Kueue."""
     queue_hours: float = Field(default=168.0, ge=0, le=MAX_HOURS)
     """Hours that a task may wait in the queue in all, beside its own."""
+
+    @model_validator(mode="after")
+    def _fits_into_memory(self) -> Self:
+        if quantity(self.shared_memory) > quantity(self.memory):
+            raise ValueError(
+                f"shared_memory={self.shared_memory!r} is more than memory={self.memory!r}, against which it "
+                "counts: raise memory, or lower shared_memory"
+            )
+        return self
 
 
 class Retry(Section):
@@ -84,8 +118,8 @@ class Retry(Section):
 class Secret(Section):
     """A Kubernetes secret as environment variables."""
 
-    name: str
-    env: dict[str, str] = Field(min_length=1)
+    name: ObjectName
+    env: dict[SecretKey, VariableName] = Field(min_length=1)
     """Key of the secret -> environment variable."""
     tasks: tuple[str, ...] = ()
     """Stages that get it; empty: all."""
@@ -113,15 +147,17 @@ class Profile(Section):
     """True if a task may take over what an earlier one wrote; Kubeflow does not look whether it is there."""
     overrides: tuple[str, ...] = ()
     """Set before the overrides of a run, which win."""
-    cpu_image: str = CPU_IMAGE
-    gpu_image: str = GPU_IMAGE
-    image_pull_secrets: tuple[str, ...] = ()
+    cpu_image: Image = CPU_IMAGE
+    gpu_image: Image = GPU_IMAGE
+    image_pull_secrets: tuple[ObjectName, ...] = ()
     cpu: Pool | None = None
     """None: tasks ask for nothing."""
     gpu: GpuPool | None = None
     """None: GPU tasks run without one."""
     retry: Retry | None = None
-    hours: dict[str, Annotated[float, Field(gt=0, le=MAX_HOURS)]] = Field(default={})
+    hours: dict[str, Annotated[float, Field(gt=0, le=MAX_HOURS), AfterValidator(_check_hours)]] = Field(
+        default={}
+    )
     """Stage -> wall-clock limit of a try, where it differs from `resources.HOURS`."""
     secrets: tuple[Secret, ...] = ()
 
@@ -146,8 +182,7 @@ class Profile(Section):
     def _fits_together(self) -> Self:
         for image in (self.cpu_image, self.gpu_image):
             tag = image.rpartition("/")[2].partition(":")[2]
-            is_digest = re.search(r"@sha256:[0-9a-f]{64}$", image)
-            if not is_digest and ("@" in image or tag in {"", "latest"}):
+            if "@" not in image and tag in {"", "latest"}:
                 raise ValueError(f"image {image!r} is not pinned: add a version or @sha256:digest")
         named = [*self.hours, *(task for secret in self.secrets for task in secret.tasks)]
         unknown = sorted(set(named) - set(STAGES))
@@ -163,7 +198,22 @@ class Profile(Section):
                 raise ValueError(f"arms: {error}") from error
         if self.hours and self.retry is None:
             raise ValueError("hours limit the tries of [retry], which is missing; add the section")
+        self._check_variables()
         return self
+
+    def _check_variables(self) -> None:
+        """Kubernetes takes a variable that is there twice, and one of its values is lost."""
+        given: dict[tuple[str, str], str] = {}
+        for number, secret in enumerate(self.secrets):
+            for key, variable in secret.env.items():
+                place = f"secrets.{number}.env.{key}"
+                for task in secret.tasks or STAGES:
+                    other = given.setdefault((task, variable), place)
+                    if other != place:
+                        raise ValueError(
+                            f"{place}={variable!r}: {other} sets this variable of {task} too; name another "
+                            "variable, or limit `tasks` of the secrets so that no stage gets both"
+                        )
 
 
 def load_profile(profile: str) -> Profile:
@@ -179,7 +229,7 @@ def load_profile(profile: str) -> Profile:
             raise ConfigError(f"profile {profile!r}: use one of {shipped} or the path of a .toml file")
         found = Profile.model_validate(tomllib.loads(path.read_text(encoding="utf-8-sig")))
     except ValidationError as error:
-        problems = [f"{'.'.join(map(str, e['loc'])) or '(whole)'}: {e['msg']}" for e in error.errors()]
+        problems = [_explain(problem) for problem in error.errors(include_url=False)]
         raise ConfigError(f"profile {profile!r}: {'; '.join(problems)}") from error
     except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"profile {profile!r} is not readable as TOML: {error}") from error
@@ -187,3 +237,15 @@ def load_profile(profile: str) -> Profile:
     if not found.preset.endswith(".toml"):  # a file lies in the image, whose first task reads it
         load(found.preset, found.overrides)
     return found
+
+
+def _explain(problem: ErrorDetails) -> str:
+    """One of pydantic's errors with its key and its value."""
+    loc, value = problem["loc"], problem["input"]
+    is_key = loc[-1:] == ("[key]",)  # of a table, whose key is the value that is wrong
+    key = ".".join(map(str, loc[:-2] if is_key else loc)) or "(whole)"
+    text = problem["msg"].removeprefix("Value error, ")
+    if problem["type"] == "string_type" and isinstance(value, bool | int | float):
+        text += f', write it in quotes: "{json.dumps(value)}"'
+    is_shown = not isinstance(value, dict | list) and len(repr(value)) < MAX_SHOWN
+    return f"{key}: {text}{f' (found {value!r})' if is_shown else ''}"

@@ -4,6 +4,8 @@ One place for all pipelines, so that a rule of docs/cluster/kubeflow.md is kept 
 say which tasks there are, and connect them.
 """
 
+import math
+import re
 from collections.abc import Callable, Collection
 from typing import Any, cast
 
@@ -12,6 +14,7 @@ from kfp.dsl import PipelineTask
 from kfp.dsl.pipeline_channel import PipelineChannel
 
 from components.images import GPU_IMAGE
+from cooper_rl.config.kubernetes import quantity
 from cooper_rl.schema.stages import StageName
 from pipelines.profile import GpuPool, Pool, Profile, Retry
 
@@ -95,14 +98,25 @@ class Tasks:
 
 
 def _put_on(task: PipelineTask, pool: Pool) -> None:
-    task.set_cpu_limit(pool.cpu).set_cpu_request(pool.cpu)
-    task.set_memory_limit(pool.memory).set_memory_request(pool.memory)
+    cpu, memory = _cpus(pool.cpu), _bytes(pool.memory)
+    task.set_cpu_limit(cpu).set_cpu_request(cpu)
+    task.set_memory_limit(memory).set_memory_request(memory)
     for key, value in pool.node_selector.items():
         kubernetes.add_node_selector(task, key, value)
     for toleration in pool.tolerations:
         kubernetes.add_toleration(
             task, toleration.key, toleration.operator, value=toleration.value, effect=toleration.effect
         )
+
+
+def _cpus(text: str) -> str:
+    """The same quantity as kfp takes it, which knows no unit but `m`."""
+    return text if re.fullmatch(r"([0-9]*\.)?[0-9]+m?", text) else f"{math.ceil(quantity(text) * 1000)}m"
+
+
+def _bytes(text: str) -> str:
+    """The same quantity as kfp takes it, which knows no fractions and no `k`."""
+    return text if re.fullmatch(r"[0-9]+(Ki|[MGTPE]i?)?", text) else str(math.ceil(quantity(text)))
 
 
 def _give_gpu(task: PipelineTask, pool: GpuPool) -> None:

@@ -4,5 +4,6 @@ root            the whole configuration          load     presets, overrides, er
 section         the base of every section        renamed  keys of earlier versions
 data  models  engine  cooper  infrastructure     the sections
 serve  VerifyRM behind HTTP                      names    keys that a program can add
+kubernetes  texts that Kubernetes reads
 red_team  the search for attacks                 sources  where each value comes from
 """

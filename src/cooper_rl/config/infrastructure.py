@@ -7,6 +7,17 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from cooper_rl.config import names
+from cooper_rl.config.kubernetes import (
+    CpusOrNumber,
+    Image,
+    LabelKey,
+    LabelValue,
+    Memory,
+    Namespace,
+    ObjectName,
+    QueueName,
+    VariableName,
+)
 from cooper_rl.config.section import Section
 from cooper_rl.errors import ConfigError
 
@@ -149,38 +160,38 @@ class LaunchConfig(Section):
     kind: Literal["here", "trainjob"] = "here"
     """`trainjob` needs `image`, `storage_secret` and `storage.uri=s3://...`: inputs and weights travel
     through the store."""
-    image: str | None = None
+    image: Image | None = None
     """Image of the GPU stages, by digest or version."""
-    storage_secret: str | None = None
+    storage_secret: ObjectName | None = None
     """Secret with the keys `access_key` and `secret_key`, which the job reads in place of
     `storage.credentials`."""
-    runtime: str = "torch-distributed"
+    runtime: ObjectName = "torch-distributed"
     """TrainingRuntime or ClusterTrainingRuntime of the framework torch."""
-    namespace: str | None = None
+    namespace: Namespace | None = None
     """Namespace of the job. None: that of this pod, or of the current context of kubectl."""
     nodes: int = Field(default=1, ge=1)
     """Nodes of the job, each with one pod."""
     gpus_per_node: int = Field(default=1, ge=0)
     """GPUs of a node; each gets a process. 0: one process a node, on CPUs."""
-    cpu: int | str | None = None
+    cpu: CpusOrNumber | None = None
     """CPUs of a node's pod, e.g. `16`; None: as the runtime or the namespace says."""
-    memory: str | None = None
+    memory: Memory | None = None
     """Memory of a node's pod, shared memory included, e.g. `120Gi`; None: as the runtime or the namespace
     says."""
-    ephemeral_storage: str | None = None
+    ephemeral_storage: Memory | None = None
     """Disk of a node's pod for models, data and the checkpoint that is being stored, e.g. `220Gi`; None: as
     the runtime or the namespace says, so that the job itself reserves nothing."""
-    shared_memory: str = "8Gi"
+    shared_memory: Memory = "8Gi"
     """Size of /dev/shm, which NCCL and data loaders use."""
-    queue: str | None = None
+    queue: QueueName | None = None
     """LocalQueue of Kueue that the job waits in; None: it starts at once."""
-    node_selector: dict[str, str] = {}
+    node_selector: dict[LabelKey, LabelValue] = {}
     """Labels that the job's nodes must have. The flavor of a queue adds its own."""
-    secrets: tuple[str, ...] = ()
+    secrets: tuple[ObjectName, ...] = ()
     """More secrets, each mounted as the folder /var/run/cooper-rl/NAME."""
-    image_pull_secrets: tuple[str, ...] = ()
+    image_pull_secrets: tuple[ObjectName, ...] = ()
     """Secrets of the registry that holds the job's image."""
-    environment: dict[str, str] = {}
+    environment: dict[VariableName, str] = {}
     """Environment variables of every process. The TrainJob shows them to everybody who can read it, so put no
     secrets here."""
     poll_seconds: float = Field(default=5.0, gt=0)

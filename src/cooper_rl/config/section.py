@@ -16,11 +16,24 @@ class Section(BaseModel):
     @classmethod
     def _truth_is_no_number(cls, value: Any, info: ValidationInfo) -> Any:
         """`evaluate_every=true` would evaluate at every step: pydantic takes `true` for 1."""
-        if isinstance(value, bool) and info.field_name is not None:
+        truth = next(_truths(value), None)
+        if truth is not None and info.field_name is not None:
             kinds = set(_kinds(cls.model_fields[info.field_name].annotation))
-            if bool not in kinds and kinds & {int, float}:
-                raise ValueError(f"is a number, and {json.dumps(value)} is none")
+            has_sections = any(isinstance(kind, type) and issubclass(kind, BaseModel) for kind in kinds)
+            if bool not in kinds and kinds & {int, float} and not has_sections:
+                raise ValueError(f"is a number, and {json.dumps(truth)} is none")
         return value
+
+
+def _truths(value: Any) -> Generator[bool]:
+    """Every `true` and `false` in a value, which may be lists and tables."""
+    if isinstance(value, bool):
+        yield value
+    elif isinstance(value, Mapping):
+        yield from _truths(list(cast("Mapping[str, Any]", value).values()))
+    elif isinstance(value, list | tuple):
+        for each in cast("list[Any]", value):
+            yield from _truths(each)
 
 
 def _kinds(annotation: Any) -> Generator[Any]:
