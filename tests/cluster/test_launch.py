@@ -556,6 +556,129 @@ def test_a_cluster_without_the_trainer_is_told_to_install_it(start: Start) -> No
         run(options())
 
 
+@pytest.mark.parametrize("status", [504, 503, 500, 429, 0])
+def test_a_job_that_was_created_without_an_answer_is_followed(
+    start: Start, caplog: pytest.LogCaptureFixture, status: int
+) -> None:
+    """As through a proxy that gives up before the API server does."""
+    caplog.set_level(logging.INFO)
+    cluster = start(succeed)
+    cluster.lost_answers = [status]
+    run(options())
+    assert (len(cluster.posted), cluster.deleted) == (1, [])
+    assert "node-0: step 3" in caplog.messages
+
+
+@pytest.mark.parametrize("status", [503, 429, 409])
+def test_a_creation_that_failed_is_tried_again(start: Start, status: int) -> None:
+    """Kubernetes says 409 too where a quota was changed by another request."""
+    cluster = start(succeed)
+    cluster.refusals["POST", "/trainjobs"] = (status, "try again")
+
+    def recover() -> bool:
+        if ("POST", JOBS) in cluster.asked:
+            cluster.refusals.clear()
+        return False
+
+    run(options(), is_stopped=recover)
+    assert len(cluster.posted) == 1
+    assert cluster.asked.count(("POST", JOBS)) == 2
+
+
+JOBS = f"{TRAINER}/namespaces/{NAMESPACE}/trainjobs"
+
+
+@pytest.mark.parametrize("is_ours", [True, False])
+def test_a_job_that_somebody_made_meanwhile_is_followed_if_it_is_this_runs(
+    start: Start, is_ours: bool
+) -> None:
+    cluster = start(succeed)
+    run(options())
+    ((name, job),) = cluster.jobs.items()
+    cluster.jobs.clear()
+    cluster.asked.clear()
+    if not is_ours:
+        job["metadata"]["labels"] = {"app.kubernetes.io/part-of": "another"}
+
+    def appear() -> bool:
+        if any(path.endswith("/torch-distributed") for _, path in cluster.asked):
+            cluster.jobs.setdefault(name, job)
+        return False
+
+    if is_ours:
+        run(options(), is_stopped=appear)
+    else:
+        with pytest.raises(LaunchError, match=NOT_OURS):
+            run(options(), is_stopped=appear)
+    assert ("POST", JOBS) in cluster.asked
+    assert (len(cluster.posted), cluster.deleted) == (1, [])
+
+
+NOT_OURS = (
+    r"TrainJob cooper-rl/\S+ is there already and is not this run's: it has not the labels "
+    r"app\.kubernetes\.io/part-of=cooper-rl, cooper-rl\.io/run=\w{12}; rename or delete it"
+)
+
+
+@pytest.mark.parametrize("has_ended", [True, False])
+@pytest.mark.parametrize(
+    "labels", [None, {"app.kubernetes.io/part-of": "cooper-rl", "cooper-rl.io/run": "x"}]
+)
+def test_somebody_elses_job_of_the_same_name_is_neither_replaced_nor_deleted(
+    start: Start, has_ended: bool, labels: Json | None
+) -> None:
+    cluster = start(succeed)
+    run(options())
+    (job,) = cluster.jobs.values()
+    job["metadata"]["labels"] = labels or {}
+    del job["spec"]["runtimePatches"]
+    if not has_ended:
+        del job["status"]
+    with pytest.raises(LaunchError, match=NOT_OURS):
+        run(options())
+    assert cluster.deleted == []
+
+
+@pytest.mark.parametrize(
+    ("refusal", "status", "goes_on"),
+    [
+        (
+            ("POST", "/trainjobs"),
+            503,
+            "; it may have been created all the same, and goes on then: start again",
+        ),
+        (("POST", "/trainjobs"), 422, ""),
+        (("POST", "/trainjobs"), 409, ""),
+        (("GET", "/torch-distributed"), 503, ""),
+        (("GET", "/pods"), 403, "; the job goes on: start again with the same arguments to follow it"),
+        (("GET", "/pods"), 401, "; the job goes on: start again with the same arguments to follow it"),
+    ],
+)
+def test_an_error_says_that_the_job_goes_on_only_where_it_does(
+    start: Start, refusal: tuple[str, str], status: int, goes_on: str
+) -> None:
+    cluster = start(wait)
+    cluster.refusals[refusal] = (status, "no")
+    with pytest.raises(LaunchError) as caught:
+        run(options())
+    assert goes_on in str(caught.value)
+    assert ("goes on" in str(caught.value)) == bool(goes_on)
+    assert bool(cluster.jobs) == goes_on.startswith("; the job")
+
+
+def test_a_job_that_cannot_be_looked_at_after_it_was_created_goes_on(start: Start) -> None:
+    cluster = start(wait)
+    with pytest.raises(LaunchError, match=r"cannot be read: .* 503, starting; the job goes on: start again"):
+        run(options(), is_stopped=lambda: bool(cluster.jobs and hide(cluster)))
+    assert (len(cluster.jobs), cluster.deleted) == (1, [])
+
+
+def test_a_runtime_that_is_deleted_while_its_job_runs_is_no_deleted_job(start: Start) -> None:
+    cluster = start(wait)
+    with pytest.raises(LaunchError, match=r"torch-distributed not found; the job goes on: start again"):
+        run(options(), is_stopped=lambda: bool(is_followed(cluster) and cluster.runtimes.clear()))
+
+
 def test_a_job_that_the_server_refuses_is_one_error_with_its_words(start: Start) -> None:
     cluster = start(wait)
     cluster.refusals["POST", "/trainjobs"] = (422, "spec.trainer.image: Invalid value")

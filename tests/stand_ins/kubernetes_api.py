@@ -46,6 +46,8 @@ class Cluster(ThreadingHTTPServer):
         self.deleted: list[str] = []
         self.refusals: dict[tuple[str, str], tuple[int, str]] = {}
         """Method and end of a path -> status and message."""
+        self.lost_answers: list[int] = []
+        """The next jobs are created, and these are the answers; 0: the connection is closed without one."""
         self.lists_pods = threading.Event()
         """Until it is set, nobody who asks for pods is answered."""
         self.lists_pods.set()
@@ -161,10 +163,10 @@ class _Handler(BaseHTTPRequestHandler):
             self._refuse(404, f"{path} not found")
 
     def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         path, _ = self._begin()
         if path is None:
             return
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         assert path == f"{TRAINER}/namespaces/{NAMESPACE}/trainjobs"
         job = TrainerV1alpha1TrainJob.from_dict(body)
         if job is None or job.to_dict() != body:
@@ -179,7 +181,12 @@ class _Handler(BaseHTTPRequestHandler):
         if self.cluster.is_old:
             del body["spec"]["runtimePatches"]
         self.cluster.jobs[name] = body
-        self._send(201, body)
+        status = self.cluster.lost_answers.pop(0) if self.cluster.lost_answers else 201
+        if status == 201:
+            self._send(201, body)
+        elif status:
+            self._refuse(status, "upstream request timeout")
+        self.close_connection = not status
         threading.Thread(target=self.cluster.kubelet, args=(self.cluster, body), daemon=True).start()
 
     def do_DELETE(self) -> None:

@@ -10,17 +10,27 @@ import signal
 import time
 from collections import deque
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from threading import Event, Lock, Thread, current_thread, main_thread
 from types import FrameType
 from typing import Any, TypeVar
 
-from cooper_rl.cluster.sdk import MissingError, TransientError, ask, connect
+from cooper_rl.cluster.sdk import (
+    ConflictError,
+    MissingError,
+    TransientError,
+    UnknownKindError,
+    ask,
+    connect,
+)
 from cooper_rl.cluster.trainjob import (
+    PART_OF,
+    RUN,
     Program,
     grace_period,
     job_name,
     kept_grace_period,
+    labels_of,
     options_of,
     trainer_of,
 )
@@ -33,6 +43,8 @@ T = TypeVar("T")
 
 NUM_TAIL_LINES = 40
 """Lines of a failed pod's log that the error shows; torchrun's own account of a failure takes about 25."""
+OWNER = (PART_OF, RUN)
+"""Labels by which a job of ours is known."""
 SECONDS_TO_REPLACE = 60.0
 SECONDS_TO_READ_LOG = 10.0
 SECONDS_TO_NOTICE = 0.02
@@ -88,27 +100,78 @@ class _Cluster:
         Raises:
             StoppedError: before the job was created or right after it.
         """
-        found = self._find()
-        if found is not None and found.status not in ("Complete", "Failed"):
-            self._check_patched()
-            logger.info("TrainJob %s is there already and is followed", self._place)
-            return
-        runtime = self._get_runtime()
+        found = self._patiently(self._find)
+        if found is not None:
+            self._check_ours()
+            if found.status not in ("Complete", "Failed"):
+                self._check_patched()
+                logger.info("TrainJob %s is there already and is followed", self._place)
+                return
+        runtime = self._patiently(self._get_runtime)
         if found is not None:
             self._replace()
         # A process that was told to end may be gone before it could delete what it creates now.
         self._check_stopped()
-        self._ask(
-            f"TrainJob {self._place} cannot be created",
-            lambda: self._client.train(
-                runtime=runtime,
-                trainer=trainer_of(self._config),
-                options=options_of(self._config, self._program),
-            ),
-        )
+        self._create(runtime)
         self._check_stopped()
         self._check_patched()
         logger.info("TrainJob %s created, %d nodes of %s", self._place, self._config.nodes, runtime.name)
+
+    def _create(self, runtime: Any) -> None:
+        """Create the job, or find it created by a request whose answer was lost."""
+        deadline = time.monotonic() + self._config.retry_seconds
+        doubt = ""
+        while (failure := self._try_to_create(runtime)) is not None:
+            # A proxy's 504 says nothing of what the server did, and the server may do it later.
+            if isinstance(failure, TransientError) and not isinstance(failure, UnknownKindError):
+                doubt = (
+                    "; it may have been created all the same, and goes on then: start again with the same "
+                    "arguments to follow it"
+                )
+            self._check_stopped()
+            try:
+                found = self._patiently(self._find)
+            except LaunchError as error:
+                raise LaunchError(f"{error}{doubt}") from error
+            if found is not None:
+                self._check_ours()
+                return
+            if time.monotonic() > deadline:
+                raise LaunchError(f"{failure}{doubt}") from failure
+            logger.warning("%s; asking again", failure)
+            self._pause()
+
+    def _try_to_create(self, runtime: Any) -> LaunchError | None:
+        """Returns a failure after which the job may be there; None: it was created.
+
+        Kubernetes answers 409 if it is there, and if a quota changed during the request.
+        """
+        try:
+            self._ask(
+                f"TrainJob {self._place} cannot be created",
+                lambda: self._client.train(
+                    runtime=runtime,
+                    trainer=trainer_of(self._config),
+                    options=options_of(self._config, self._program),
+                ),
+            )
+        except (TransientError, ConflictError) as error:
+            return error
+        return None
+
+    def _check_ours(self) -> None:
+        """Refuse a job of this name that another program made: it is neither followed nor deleted."""
+        try:
+            labels = self._patiently(self._read)["metadata"].get("labels") or {}
+        except MissingError:
+            return
+        wanted = labels_of(self._config, self._program)
+        if any(labels.get(key) != wanted[key] for key in OWNER):
+            self._is_deleted = True  # nothing of ours is left to delete
+            raise LaunchError(
+                f"TrainJob {self._place} is there already and is not this run's: it has not the labels "
+                f"{', '.join(f'{key}={wanted[key]}' for key in OWNER)}; rename or delete it"
+            )
 
     @contextmanager
     def noting_ctrl_c(self) -> Generator[None]:
@@ -154,28 +217,12 @@ class _Cluster:
     def follow(self) -> None:
         """Follow the job until it is complete; log every change of its state."""
         log = _Log(self._client, self._name)
-        shown, last_answer = "", time.monotonic()
+        shown = ""
         while True:
             self._check_stopped()
-            try:
-                job = self._find()
-                if job is not None and self._config.queue is not None:
-                    self._check_grace_period(self._read())
-                last_answer = time.monotonic()
-            except TransientError as error:
-                if time.monotonic() - last_answer > self._config.retry_seconds:
-                    raise LaunchError(
-                        f"{error}; the job goes on: start again with the same arguments to follow it"
-                    ) from error
-                logger.warning("%s; asking again", error)
-                self._pause()
-                continue
-            if job is None:
-                self._check_stopped()  # which deleted it meanwhile
-                raise LaunchError(
-                    f"TrainJob {self._place} is gone: somebody deleted it; start again with the same "
-                    "arguments to continue from its last checkpoint"
-                )
+            job = self._look(self._get)
+            if self._config.queue is not None:
+                self._check_grace_period(self._look(self._read))
             # The SDK never says Running of a job that waited in a queue, so the pods speak.
             steps = sorted(job.steps, key=lambda step: step.name)
             state = ", ".join([job.status, *(f"{step.name} {step.status}" for step in steps)])
@@ -202,6 +249,45 @@ class _Cluster:
                 f"SIGTERM: TrainJob {self._place} is deleted and saves what it has; start again with the "
                 "same arguments to continue"
             )
+
+    def _look(self, call: Callable[[], T]) -> T:
+        """The answer to a question about the job that was created.
+
+        Raises:
+            LaunchError: there is none; says whether the job goes on.
+        """
+        try:
+            return self._patiently(call)
+        except LaunchError as error:
+            self._check_stopped()  # which deleted it meanwhile
+            if isinstance(error, MissingError) and not self._is_there():  # and no pod or runtime is missed
+                raise LaunchError(
+                    f"TrainJob {self._place} is gone: somebody deleted it; start again with the same "
+                    "arguments to continue from its last checkpoint"
+                ) from error
+            raise LaunchError(
+                f"{error}; the job goes on: start again with the same arguments to follow it"
+            ) from error
+
+    def _is_there(self) -> bool:
+        try:
+            self._read()
+        except MissingError:
+            return False
+        return True
+
+    def _patiently(self, call: Callable[[], T]) -> T:
+        """The result of a call; an API server that is away is asked again for `launch.retry_seconds`."""
+        deadline = time.monotonic() + self._config.retry_seconds
+        while True:
+            try:
+                return call()
+            except TransientError as error:
+                self._check_stopped()
+                if time.monotonic() > deadline:
+                    raise
+                logger.warning("%s; asking again", error)
+                self._pause()
 
     def _pause(self) -> None:
         """Wait until it is time to look again, or to stop."""
@@ -233,12 +319,14 @@ class _Cluster:
             )
 
     def _find(self) -> Any:
+        """The job and its pods; None where there is none."""
         try:
-            return self._ask(
-                f"TrainJob {self._place} cannot be read", lambda: self._client.get_job(self._name)
-            )
+            return self._get()
         except MissingError:
             return None
+
+    def _get(self) -> Any:
+        return self._ask(f"TrainJob {self._place} cannot be read", lambda: self._client.get_job(self._name))
 
     def _get_runtime(self) -> Any:
         name = self._config.runtime
@@ -272,7 +360,7 @@ class _Cluster:
 
     def _check_patched(self) -> None:
         """An API server drops what its version does not know: here secrets, volumes and security context."""
-        job = self._read()
+        job = self._look(self._read)
         # The API answers 201 all the same: unknown fields are pruned without an error.
         if not job["spec"].get("runtimePatches"):
             self.delete()
@@ -298,9 +386,14 @@ class _Cluster:
     def _replace(self) -> None:
         """Remove the ended job of this name, and wait until the name is free."""
         logger.info("TrainJob %s has ended before and is replaced", self._place)
-        self._ask(f"TrainJob {self._place} cannot be deleted", lambda: self._client.delete_job(self._name))
+        with suppress(MissingError):  # somebody else was quicker
+            self._patiently(
+                lambda: self._ask(
+                    f"TrainJob {self._place} cannot be deleted", lambda: self._client.delete_job(self._name)
+                )
+            )
         deadline = time.monotonic() + SECONDS_TO_REPLACE
-        while self._find() is not None:
+        while self._patiently(self._find) is not None:
             self._check_stopped()
             if time.monotonic() > deadline:
                 raise LaunchError(

@@ -30,6 +30,10 @@ class MissingError(LaunchError):
     """The object that was asked for is not there."""
 
 
+class ConflictError(LaunchError):
+    """The object that was to be made is there already."""
+
+
 class UnknownKindError(TransientError):
     """The API server has no objects of the kind that was asked for: it starts, or their CRD is missing."""
 
@@ -120,8 +124,8 @@ def ask(client: Any, what: str, call: Callable[[], T]) -> T:
         call: Asks the cluster.
 
     Raises:
-        LaunchError: the cluster refuses (MissingError: the object is not there; UnknownKindError: there are
-            no such objects) or does not answer (TransientError).
+        LaunchError: the cluster refuses (MissingError: the object is not there; ConflictError: it is there;
+            UnknownKindError: there are no such objects) or does not answer (TransientError).
     """
     try:
         return call()
@@ -158,6 +162,7 @@ def _explain(what: str, error: Exception, host: str) -> LaunchError:
                 f"{what}: {said}; allow it to the account of this process: {RBAC} has the roles and bindings"
             )
         kind = TransientError if cause.status >= 500 or cause.status == 429 else LaunchError
+        kind = ConflictError if cause.status == 409 else kind
         return kind(f"{what}: the API server says {cause.status}, {said}")
     if isinstance(cause, MaxRetryError):
         cause = cause.reason  # the rest is the address, with its query

@@ -17,6 +17,7 @@ USUAL_GRACE_SECONDS = 30
 """A pod's grace period where nothing says another."""
 MANAGER = "cooper-rl.io/launch"
 """Owner of our patch among those of a job."""
+PART_OF = "app.kubernetes.io/part-of"
 RUN = "cooper-rl.io/run"
 """Label of a job: the run that it belongs to, hashed; the same for each of its arms."""
 MAX_TMP = "400Gi"
@@ -85,13 +86,16 @@ def trainer_of(config: LaunchConfig) -> Any:
     )
 
 
+def labels_of(config: LaunchConfig, program: Program) -> dict[str, str]:
+    """The job's labels."""
+    queue = {} if config.queue is None else {"kueue.x-k8s.io/queue-name": config.queue}
+    return {PART_OF: "cooper-rl", RUN: run_label(program.run_uri), **queue}
+
+
 def options_of(config: LaunchConfig, program: Program) -> list[Any]:
     """The SDK's options: name, queue, command and patches of the runtime."""
     from kubeflow.trainer.options import Labels, Name, TrainerArgs, TrainerCommand
 
-    labels = {"app.kubernetes.io/part-of": "cooper-rl", RUN: run_label(program.run_uri)}
-    if config.queue is not None:
-        labels["kueue.x-k8s.io/queue-name"] = config.queue
     # The number of processes is said here: the runtime's `auto` takes CPUs where there are no GPUs.
     command = [
         "torchrun",
@@ -104,7 +108,7 @@ def options_of(config: LaunchConfig, program: Program) -> list[Any]:
     ]
     return [
         Name(job_name(config, program)),
-        Labels(labels),
+        Labels(labels_of(config, program)),
         TrainerCommand(command),
         # In arguments, Kubernetes expands $(NAME) and torchrun ${name}, and each reads $$ as $.
         TrainerArgs([argument.replace("$", "$$$$") for argument in program.arguments]),
