@@ -4,13 +4,13 @@ A recurring run holds the pipeline as it was compiled, so a changed pipeline nee
 `pipelines/remote/submit.py` uploads the pipeline that runs.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, TextIO
 
 from cooper_rl.errors import ConfigError, ServerError
 from pipelines.remote.cron import Cron, parse_cron
-from pipelines.remote.server import Server, is_status
+from pipelines.remote.server import Server, in_one_line, is_status
 from pipelines.remote.submit import FINAL_STATES, Version, find_experiment
 
 PAGE_SIZE = 100
@@ -39,49 +39,82 @@ def apply(server: Server, wish: Wish, version: Version, screen: TextIO) -> None:
     if not 1 <= wish.max_concurrency <= 10:
         raise ConfigError(f"--max-concurrency {wish.max_concurrency}: choose 1 to 10")
     experiment_id = find_experiment(server, wish.experiment)
-    present = [found for found in _all(server) if found.display_name == wish.name]
-    differing = [_differences(run, wish, version, experiment_id) for run in present]
-    right = next((run for run, reasons in zip(present, differing, strict=True) if not reasons), None)
-    reasons = differing[0] if differing else []
-    if right is not None and not _switch(server, right, f"resume schedule {wish.name!r}", on=True):
-        right, reasons = None, ["the cluster has lost it"]
-    if right is None:
-        with server.explained(f"create schedule {wish.name!r}"):
-            made = server.client.create_recurring_run(
-                experiment_id,
-                wish.name,
-                cron_expression=wish.cron.text,
-                max_concurrency=wish.max_concurrency,
-                no_catchup=True,
-                params=version.parameters,
-                pipeline_id=version.pipeline_id,
-                version_id=version.version_id,
-            )
-        server.id_of(made, "recurring_run_id")
-        why = f" again ({', '.join(reasons)})" if present else ""
-        screen.write(f"{wish.name}: created{why}\n")
-    else:
-        screen.write(f"{wish.name}: {'unchanged' if str(right.mode) == ENABLED else 'resumed'}\n")
+    present = _of_name(server, wish.name, "list schedules")
+    newest = present[-1] if present else None
+    reasons = [] if newest is None else _differences(newest, wish, version, experiment_id)
+    if newest is not None and not reasons:
+        if _switch(server, newest, f"resume schedule {wish.name!r}", on=True):
+            screen.write(f"{wish.name}: {'unchanged' if str(newest.mode) == ENABLED else 'resumed'}\n")
+            num_deleted = _remove_older(server, present)
+            if num_deleted:
+                screen.write(f"{wish.name}: {num_deleted} more of this name deleted\n")
+            screen.write(describe(wish.cron))
+            return
+        reasons = ["the cluster has lost it"]
+    made = _create(server, wish, version, experiment_id)
+    present = _of_name(
+        server, wish.name, f"look for older schedules {wish.name!r}, which stay beside the new one"
+    )
     # Only now the others: a failure leaves a schedule too many, never none.
-    others = [run for run in present if run is not right]
-    for run in others:
-        _remove(server, run, f"delete the old schedule {wish.name!r}, which stays beside the right one")
-    if right is not None and others:
-        screen.write(f"{wish.name}: {len(others)} more of this name deleted\n")
+    _remove_older(server, present)
+    if not present:
+        raise ServerError(f"somebody deleted schedule {wish.name!r} as it was made; give the command again")
+    if present[-1].recurring_run_id == made:
+        why = f" again ({', '.join(reasons)})" if reasons else ""
+        screen.write(f"{wish.name}: created{why}\n")
+    elif theirs := _differences(present[-1], wish, version, experiment_id):
+        raise ServerError(
+            f"somebody else made another schedule {wish.name!r} at the same time, and the newer one stays, "
+            f"which is theirs ({', '.join(theirs)}); give the command again to replace it, or another --name"
+        )
+    else:
+        screen.write(f"{wish.name}: somebody else made the same one at the same time, which stays\n")
     screen.write(describe(wish.cron))
+
+
+def _create(server: Server, wish: Wish, version: Version, experiment_id: str) -> str:
+    with server.explained(f"create schedule {wish.name!r}"):
+        made = server.client.create_recurring_run(
+            experiment_id,
+            wish.name,
+            cron_expression=wish.cron.text,
+            max_concurrency=wish.max_concurrency,
+            no_catchup=True,
+            params=version.parameters,
+            pipeline_id=version.pipeline_id,
+            version_id=version.version_id,
+        )
+    return server.id_of(made, "recurring_run_id")
+
+
+def _remove_older(server: Server, present: Sequence[Any]) -> int:
+    """Delete all but the last of these schedules; returns how many.
+
+    Of several people who apply a schedule at once each makes one. Whoever sees several keeps the newest, so
+    that none deletes what another one keeps.
+    """
+    for run in present[:-1]:
+        name = str(run.display_name)
+        _remove(server, run, f"delete the old schedule {name!r}, which stays beside the right one")
+    return len(present[:-1])
+
+
+def _of_name(server: Server, name: str, what: str) -> list[Any]:
+    """The schedules of a name in the order in which they were made."""
+    found = [run for run in _all(server, what) if run.display_name == name]
+    return sorted(found, key=lambda run: (str(run.created_at or ""), str(run.recurring_run_id)))
 
 
 def show(server: Server, screen: TextIO) -> None:
     """One paragraph per schedule."""
-    found = sorted(_all(server), key=lambda run: str(run.display_name))
+    found = sorted(_all(server, "list schedules"), key=lambda run: str(run.display_name))
     if not found:
         screen.write("no schedules\n")
     for run in found:
-        version = getattr(run.pipeline_version_reference, "pipeline_version_id", None)
+        version = in_one_line(getattr(run.pipeline_version_reference, "pipeline_version_id", None))
         state = "active" if str(run.mode) == ENABLED else "paused"
-        screen.write(
-            f"{run.display_name}: {state}, version {version}, at most {run.max_concurrency} at a time\n"
-        )
+        name, most = in_one_line(run.display_name), in_one_line(run.max_concurrency)
+        screen.write(f"{name}: {state}, version {version}, at most {most} at a time\n")
         screen.write(_describe_trigger(run))
 
 
@@ -118,7 +151,7 @@ def _describe_trigger(run: Any) -> str:
     """Describe a schedule's trigger. The dashboard also makes schedules with intervals and with crons that
     `schedule apply` refuses."""
     if periodic := getattr(run.trigger, "periodic_schedule", None):
-        return f"  every {periodic.interval_second} s\n"
+        return f"  every {in_one_line(periodic.interval_second)} s\n"
     try:
         return describe(parse_cron(_cron_of(run)))
     except ConfigError as error:
@@ -146,18 +179,16 @@ def _cron_of(run: Any) -> str:
 
 
 def _named(server: Server, name: str) -> list[Any]:
-    every = _all(server)
+    every = _all(server, "list schedules")
     found = [run for run in every if run.display_name == name]
     if not found:
-        names = ", ".join(sorted(str(run.display_name) for run in every)) or "none"
+        names = ", ".join(sorted(in_one_line(run.display_name) for run in every)) or "none"
         raise ServerError(f"{server.place.host}: no schedule {name!r}; there are: {names}")
     return found
 
 
-def _all(server: Server) -> list[Any]:
-    pages = _pages(
-        server, "list schedules", server.client.list_recurring_runs, namespace=server.place.namespace
-    )
+def _all(server: Server, what: str) -> list[Any]:
+    pages = _pages(server, what, server.client.list_recurring_runs, namespace=server.place.namespace)
     return [each for page in pages for each in page.recurring_runs or []]
 
 
@@ -241,5 +272,5 @@ def _find_in_progress(server: Server, schedule: Any, **where: str | None) -> str
     for page in _pages(server, "list runs", server.client.list_runs, sort_by="created_at desc", **where):
         for run in page.runs or []:
             if run.recurring_run_id == schedule.recurring_run_id and run.state not in FINAL_STATES:
-                return str(run.run_id)
+                return in_one_line(run.run_id)
     return None

@@ -22,6 +22,7 @@ import urllib3
 from kfp_server_api.exceptions import ApiException
 
 from cooper_rl.errors import ConfigError, ServerError
+from cooper_rl.schema.texts import printable
 from cooper_rl.waiting import Waiting
 
 logger = logging.getLogger(__name__)
@@ -141,7 +142,7 @@ class Server:
         found = getattr(made, name, None)
         if not found:
             raise _no_kfp(self.place.host, f"without {name}")
-        return str(found)
+        return in_one_line(found)
 
     def link(self, *parts: str) -> str:
         """An address in the dashboard."""
@@ -173,6 +174,11 @@ class Server:
 def is_status(error: BaseException | None, status: int) -> bool:
     """True if a failure came from an answer with this status."""
     return isinstance(error, ApiException) and error.status == status
+
+
+def in_one_line(text: object) -> str:
+    """Somebody else's text as a terminal may show it: one line, in which it obeys nothing."""
+    return printable(" ".join(str(text).split()))
 
 
 def _limit(api_client: Any, seconds: float) -> None:
@@ -225,4 +231,4 @@ def _cause(error: BaseException) -> str:
     is_refused = isinstance(error, urllib3.exceptions.NewConnectionError)  # to urllib3 a time-out too
     if isinstance(error, urllib3.exceptions.TimeoutError) and not is_refused:
         return "no answer in time"
-    return re.sub(r"\[Errno \d+\] ", "", str(error)).rpartition(": ")[2][:200]
+    return in_one_line(re.sub(r"\[Errno \d+\] ", "", str(error)).rpartition(": ")[2][:200])

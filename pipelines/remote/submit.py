@@ -18,7 +18,7 @@ from cooper_rl.machine.scratch import scratch_folder
 from cooper_rl.progress import clock
 from pipelines.compile import check_parameters, compile_pipeline, content_hash, read_compiled
 from pipelines.profile import Profile
-from pipelines.remote.server import Server, is_status
+from pipelines.remote.server import Server, in_one_line, is_status
 
 FINAL_STATES = ("SUCCEEDED", "FAILED", "CANCELED", "SKIPPED")
 """kfp's own waiting does not end with a run that was cancelled."""
@@ -29,6 +29,9 @@ MAX_FAILED_LOOKS = 10
 
 INNER = re.compile(r"^$|-driver$|^executor$|\(\d+\)$")
 """Nodes of Argo's that are no tasks of ours: drivers, the launcher inside a task, and single tries."""
+
+OBJECT = re.compile(r"[a-z0-9][a-z0-9.-]*")
+"""A name that Kubernetes gives an object."""
 
 ALONE = "kubeflow"
 """The namespace of runs on an installation for a single user."""
@@ -83,9 +86,18 @@ def upload(
 
 def find_experiment(server: Server, name: str) -> str:
     """The id of an experiment, which is made where there is none."""
-    with server.explained(f"open experiment {name!r}"):
-        found = server.client.create_experiment(name, namespace=server.place.namespace)
-    return server.id_of(found, "experiment_id")
+
+    def find_or_create() -> str:
+        with server.explained(f"open experiment {name!r}"):
+            found = server.client.create_experiment(name, namespace=server.place.namespace)
+        return server.id_of(found, "experiment_id")
+
+    try:
+        return find_or_create()
+    except ServerError as error:
+        if not is_status(error.__cause__, 409):
+            raise
+        return find_or_create()  # somebody else made it between the look and the creation
 
 
 def start(server: Server, version: Version, *, experiment: str) -> str:
@@ -146,7 +158,7 @@ def follow(server: Server, run_id: str, screen: TextIO, *, pause_seconds: float)
                 screen.write(f"{clock(time.monotonic() - started):>7}  {task}  {state.lower()}\n")
                 screen.flush()
         if run.state in FINAL_STATES:
-            message = getattr(run.error, "message", None)
+            message = in_one_line(getattr(run.error, "message", None) or "")
             screen.write(f"run {run.state.lower()}{f': {message}' if message else ''}\n")
             if run.state == "FAILED" and (workflow := _workflow_of(run)):
                 screen.write(
@@ -158,7 +170,7 @@ def follow(server: Server, run_id: str, screen: TextIO, *, pause_seconds: float)
 
 def _task_states(run: Any) -> Sequence[tuple[str, str]]:
     return [
-        (name, str(task.state))
+        (in_one_line(name), in_one_line(task.state))
         for task in _details(run)
         if task.state and not INNER.search(name := str(task.display_name or ""))
     ]
@@ -167,7 +179,10 @@ def _task_states(run: Any) -> Sequence[tuple[str, str]]:
 def _workflow_of(run: Any) -> str | None:
     """The name of the run's Argo workflow, with which the id of each of its nodes begins."""
     nodes = [child.pod_name for task in _details(run) for child in task.child_tasks or []]
-    return next((str(node).rpartition("-")[0] for node in nodes if node), None)
+    names = [str(node).rpartition("-")[0] for node in nodes if node]
+    return next(
+        (name for name in names if OBJECT.fullmatch(name)), None
+    )  # it goes into a command for a shell
 
 
 def _details(run: Any) -> Sequence[Any]:

@@ -7,9 +7,10 @@ run goes one state further each time somebody looks at it. Faults are put in fro
 import json
 import re
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from email.parser import BytesParser
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -59,6 +60,8 @@ class KfpApi:
     no ScheduledWorkflow; 404: one of that name has another UID, which `disable` does not look at)."""
     requests: list[tuple[str, str]] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
+    meanwhile: list[tuple[str, str, Callable[[], object]]] = field(default_factory=list)
+    """What somebody else does before the next request of a method and path is handled."""
     script: list[dict[str, Any]] = field(default_factory=list)
     """What the next looks at a run show; the last one stays."""
     num_made: int = 0
@@ -70,6 +73,11 @@ class KfpApi:
     def count(self, method: str, path: str) -> int:
         """How often a path was asked for."""
         return sum(found == (method, f"{ROOT}{path}") for found in self.requests)
+
+
+def time_of(number: int) -> str:
+    """When the object of this number was made: one each second."""
+    return f"{datetime(2026, 11, 21, tzinfo=UTC) + timedelta(seconds=number):%Y-%m-%dT%H:%M:%SZ}"
 
 
 class Answer(Exception):  # noqa: N818 - an answer, not always an error
@@ -116,6 +124,10 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             self._break(method, parts.path, is_late=False)
             self._authorise()
+            for each in list(self.state.meanwhile):
+                if each[:2] == (method, parts.path.removeprefix(ROOT)):
+                    self.state.meanwhile.remove(each)
+                    each[2]()
             answer = Answer(200, self._handle(method, parts.path.removeprefix(ROOT), query, body))
             self._break(method, parts.path, is_late=True)
         except Answer as found:
@@ -212,6 +224,7 @@ class _Handler(BaseHTTPRequestHandler):
         row = values | {key: self.state.made(name)}
         if name == "recurringruns":  # numbers of 64 bits are text in this API
             row["max_concurrency"] = str(row["max_concurrency"])
+            row["created_at"] = time_of(self.state.num_made)
         if name == "runs":
             row["state"] = "PENDING"
         table[row[key]] = row

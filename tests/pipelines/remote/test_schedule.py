@@ -5,7 +5,7 @@ import re
 import pytest
 
 from pipelines.__main__ import main
-from tests.stand_ins.kfp_api import Fault, KfpApi
+from tests.stand_ins.kfp_api import Fault, KfpApi, time_of
 
 NIGHTLY = ["--cron", "0 0 2 * * *"]
 
@@ -184,6 +184,72 @@ def test_several_schedules_of_one_name_become_one(api: KfpApi, capsys: pytest.Ca
     assert schedule(api, "apply", "verify_rm", *NIGHTLY) == 0
     assert list(api.recurring) == [run["recurring_run_id"]]
     assert "verify-rm: unchanged\nverify-rm: 1 more of this name deleted\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("number", [0, 99], ids=["theirs is older", "theirs is newer"])
+@pytest.mark.parametrize("cron", ["0 0 2 * * *", "0 0 5 * * *"], ids=["the same", "another"])
+def test_of_two_people_who_apply_a_schedule_at_once_one_schedule_is_left(
+    api: KfpApi, capsys: pytest.CaptureFixture[str], cron: str, number: int
+) -> None:
+    """Each has looked before the other one made theirs."""
+
+    def make_theirs() -> None:
+        ((mine, run),) = api.recurring.items()
+        trigger = {"cron_schedule": {"cron": cron}}
+        theirs = {"recurring_run_id": "theirs", "trigger": trigger, "created_at": time_of(number)}
+        api.recurring |= {"theirs": run | theirs}
+        made.append(mine)
+
+    def somebody_makes_theirs() -> None:
+        api.meanwhile.append(("GET", "/recurringruns", make_theirs))
+
+    made: list[str] = []
+    api.meanwhile.append(("POST", "/recurringruns", somebody_makes_theirs))
+    code = schedule(api, "apply", "verify_rm", *NIGHTLY)
+    said = capsys.readouterr()
+    assert list(api.recurring) == (["theirs"] if number == 99 else made)
+    assert code == (2 if number == 99 and cron != NIGHTLY[1] else 0)
+    if number == 0:
+        assert "verify-rm: created\n" in said.out
+    elif code == 0:
+        assert "verify-rm: somebody else made the same one at the same time, which stays\n" in said.out
+    else:
+        assert (
+            "somebody else made another schedule 'verify-rm' at the same time, and the newer one" in said.err
+        )
+        assert "which is theirs (time changed); give the command again to replace it" in said.err
+        api.num_made = number
+        assert schedule(api, "apply", "verify_rm", *NIGHTLY) == 0
+        assert [run["trigger"] for run in api.recurring.values()] == [{"cron_schedule": {"cron": NIGHTLY[1]}}]
+
+
+def test_a_schedule_that_somebody_deletes_as_it_is_made_is_an_error(
+    api: KfpApi, capsys: pytest.CaptureFixture[str]
+) -> None:
+    delete_all = ("GET", "/recurringruns", api.recurring.clear)
+    api.meanwhile.append(("POST", "/recurringruns", lambda: api.meanwhile.append(delete_all)))
+    assert schedule(api, "apply", "verify_rm", *NIGHTLY) == 2
+    assert "somebody deleted schedule 'verify-rm' as it was made" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("number", [0, 99])
+def test_what_others_wrote_does_not_steer_the_terminal(
+    api: KfpApi, capsys: pytest.CaptureFixture[str], number: int
+) -> None:
+    assert schedule(api, "apply", "verify_rm", *NIGHTLY) == 0
+    (run,) = api.recurring.values()
+    run["display_name"] = "night\x1b]0;owned\x07\nly: active\u202e"
+    run["trigger"] = [
+        {"cron_schedule": {"cron": "\x1b[2J"}},
+        {"periodic_schedule": {"interval_second": "\x1b"}},
+    ][number % 2]
+    capsys.readouterr()
+    assert schedule(api, "list") == 0
+    assert schedule(api, "delete", "gone") == 2
+    said = capsys.readouterr()
+    for text in (said.out, said.err):
+        assert all(line.isprintable() for line in text.splitlines())
+        assert "night\ufffd]0;owned\ufffd ly: active\ufffd" in text
 
 
 @pytest.mark.parametrize(

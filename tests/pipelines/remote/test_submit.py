@@ -215,6 +215,37 @@ def test_somebody_elses_upload_of_the_same_content_is_taken(api: KfpApi) -> None
     assert [run["pipeline_version_reference"]["pipeline_version_id"]] == list(api.versions)
 
 
+def test_an_experiment_that_somebody_else_makes_at_the_same_time_is_taken(api: KfpApi) -> None:
+    api.faults = [Fault("POST", "/experiments", 409, is_late=True)]
+    assert submit(api) == 0
+    assert api.faults[0].times == 0
+    (run,) = api.runs.values()
+    assert [run["experiment_id"]] == list(api.experiments)
+
+
+def test_an_experiment_that_cannot_be_made_is_an_error(
+    api: KfpApi, capsys: pytest.CaptureFixture[str]
+) -> None:
+    api.faults = [Fault("POST", "/experiments", 409, times=9, message="archived")]
+    assert submit(api) == 2
+    assert "cannot open experiment 'cooper-rl': 409, it exists already" in capsys.readouterr().err
+
+
+def test_what_others_wrote_of_a_run_does_not_steer_the_terminal(
+    api: KfpApi, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Names of tasks and messages of errors; and a name of a pod is no command for a shell."""
+    failed = look("FAILED", ("Train\x1b[2J", "FAIL\x07ED"))
+    failed["error"] = {"code": 1, "message": "no\nrun succeeded\x1b[31m"}
+    failed["run_details"]["task_details"][0]["child_tasks"] = [{"pod_name": "a; reboot-1"}]
+    api.script = [failed]
+    assert submit(api, "--wait") == 1
+    shown = capsys.readouterr().out.splitlines()
+    assert all(line.isprintable() for line in shown)
+    assert shown[-2].endswith("Train\ufffd[2J  fail\ufffded")
+    assert shown[-1] == "run failed: no run succeeded\ufffd[31m"
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
