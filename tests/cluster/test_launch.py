@@ -681,8 +681,10 @@ def test_a_runtime_that_is_deleted_while_its_job_runs_is_no_deleted_job(start: S
 
 def test_a_job_that_the_server_refuses_is_one_error_with_its_words(start: Start) -> None:
     cluster = start(wait)
-    cluster.refusals["POST", "/trainjobs"] = (422, "spec.trainer.image: Invalid value")
-    with pytest.raises(LaunchError, match=r"the API server says 422, spec\.trainer\.image: Invalid value"):
+    cluster.refusals["POST", "/trainjobs"] = (422, "spec.trainer.image:\n Invalid value\x1b[2J")
+    with pytest.raises(
+        LaunchError, match=r"the API server says 422, spec\.trainer\.image: Invalid value\ufffd\[2J$"
+    ):
         run(options())
 
 

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from cooper_rl.config.infrastructure import LaunchConfig
 from cooper_rl.errors import ConfigError, LaunchError, how_to_install
 from cooper_rl.outgoing import CONNECT_SECONDS
+from cooper_rl.schema.texts import printable
 from cooper_rl.waiting import Waiting
 
 logger = logging.getLogger(__name__)
@@ -176,8 +177,9 @@ def _explain(what: str, error: Exception, host: str) -> LaunchError:
 
 
 def _message(error: Any) -> str | None:
-    """The API server's message, without headers; None where there is none, as for an address it has not."""
+    """The API server's message, without headers and what a terminal would obey; None where there is none, as
+    for an address it has not."""
     try:
-        return str(json.loads(error.body)["message"])
+        return printable(" ".join(str(json.loads(error.body)["message"]).split()))[:1000]
     except (TypeError, ValueError, KeyError):
         return None
