@@ -4,9 +4,11 @@ import re
 import subprocess
 import sys
 
+import pytest
+
 from cooper_rl.config.load import load
 from cooper_rl.report.page import settings
-from cooper_rl.report.provenance import closest_preset, describe
+from cooper_rl.report.provenance import closest_preset, describe, say_duration
 from tests.stages.run_files import make_metrics
 
 
@@ -31,12 +33,18 @@ def test_durations_commit_and_machine_are_told() -> None:
     """40 steps of make_metrics: seconds of five phases, rounded."""
     metrics = make_metrics(40)
     total = round(sum(sum(row.seconds.values()) for row in metrics))
-    rows = dict(describe(settings(load("laptop")), metrics=metrics, seconds=7384.0, command="make demo"))
+    rows = dict(describe(settings(load("laptop")), metrics=metrics, command="make demo"))
     assert rows["command"] == "make demo"
     assert rows["duration of co-training"] == f"{total // 60} min {total % 60} s over 40 steps"
-    assert rows["duration of the whole"] == "2 h 3 min"
     assert re.match(r"[0-9a-f]{12}|not known: installed as version ", rows["commit"])
     assert "core" in rows["machine of this page"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"), [(44.4, "44 s"), (59.6, "1 min 0 s"), (184.0, "3 min 4 s"), (7384.0, "2 h 3 min")]
+)
+def test_a_duration_is_said_in_its_two_largest_units(seconds: float, said: str) -> None:
+    assert say_duration(seconds) == said
 
 
 def test_the_command_line_is_known_to_the_processes_that_it_starts() -> None:

@@ -17,6 +17,7 @@ from cooper_rl.report.markdown import plain
 from cooper_rl.report.numbers import in_points, name_steps, percent, points, with_interval
 from cooper_rl.report.page import render, versions
 from cooper_rl.report.plots import KL_LABEL, along_kl
+from cooper_rl.report.provenance import say_duration
 from cooper_rl.schema.reports import Interval
 
 Style = tuple[Color, Dash, str]
@@ -96,6 +97,7 @@ def write_page(
     html = render(
         "comparison/comparison.html.jinja",
         experiment=report,
+        duration=say_duration(report.seconds),
         main=main,
         ablations=[arm for arm in report.arms if arm.arm in ABLATIONS],
         changes={**ARMS, **ABLATIONS},

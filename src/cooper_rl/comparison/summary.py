@@ -142,7 +142,7 @@ class ExperimentReport(Report):
     settings: dict[str, str]
     """Key -> value of section `cooper`, the same for all arms but for what an arm sets."""
     seconds: float = 0.0
-    """Wall-clock time of the command `experiment`; in a pipeline, the sum of the runs' steps."""
+    """Of the steps of all runs, added up."""
 
     def metrics(self) -> dict[str, float]:
         """Final accuracy and number of hacked runs of every arm."""
@@ -174,14 +174,15 @@ def summarise(files: Files, config: Config) -> ExperimentReport:
         for seed in seeds:
             if (arm, seed) not in found:
                 raise DataError(f"arm {arm!r} has no run with seed {seed}; every arm needs the same seeds")
-    any_run = next(iter(found.values())).run
+    runs = [found[arm, seed].run for arm in arms for seed in seeds]
     return ExperimentReport(
         arms=[_summarise_arm(arm, arms, seeds, found, before, sources) for arm in arms],
-        runs=[found[arm, seed].run for arm in arms for seed in seeds],
+        runs=runs,
         start_rule_recall=rule_recall(first),
         steps=config.cooper.steps,
-        num_held_out=any_run.end.num_problems,
-        samples_per_problem=any_run.end.samples_per_problem,
+        num_held_out=runs[0].end.num_problems,
+        samples_per_problem=runs[0].end.samples_per_problem,
+        seconds=sum(run.seconds for run in runs),
         settings={
             key: str(value) for key, value in redact_values(config.cooper.model_dump(mode="json")).items()
         },

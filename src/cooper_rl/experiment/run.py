@@ -14,7 +14,6 @@ import logging
 import multiprocessing
 import signal
 import threading
-import time
 from collections.abc import Generator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -68,7 +67,6 @@ def run_experiment(
         CooperError: a job failed; names it and its log. Jobs that ended stay, others end first.
         StoppedError: SIGTERM. Like Ctrl-C it stops all jobs, whose checkpoints stay.
     """
-    started = time.monotonic()
     check_free(overrides, arms, taken=TAKEN, by="this command")
     length = load(preset, overrides).experiment
     overrides = [
@@ -98,9 +96,7 @@ def run_experiment(
             raise
     files = written_files(output, arms=arms, seeds=seeds)
     result = summarise(files, config)
-    result = result.model_copy(update={"seconds": time.monotonic() - started})
-    origin = describe(settings(config), seconds=result.seconds)
-    write_page(result, output / _PAGE, files=files, origin=origin)
+    write_page(result, output / _PAGE, files=files, origin=describe(settings(config)))
     write_report(output / _REPORT, result)
     return result
 

@@ -28,7 +28,6 @@ def describe(
     *,
     command: str | None = None,
     metrics: Sequence[StepMetrics] = (),
-    seconds: float | None = None,
 ) -> list[tuple[str, str]]:
     """Rows of a table: what, and its value.
 
@@ -36,7 +35,6 @@ def describe(
         shown: The run's settings, as pages show them.
         command: That started it; None: the one that this process inherited.
         metrics: Of its steps, whose seconds are added up.
-        seconds: Of the whole, where it is known.
     """
     name, changes = closest_preset(shown)
     rows = [
@@ -47,9 +45,7 @@ def describe(
     ]
     if metrics:
         total = sum(sum(row.seconds.values()) for row in metrics)
-        rows.append(("duration of co-training", f"{_duration(total)} over {len(metrics)} steps"))
-    if seconds is not None:
-        rows.append(("duration of the whole", _duration(seconds)))
+        rows.append(("duration of co-training", f"{say_duration(total)} over {len(metrics)} steps"))
     return rows
 
 
@@ -101,7 +97,7 @@ def _machine() -> str:
     return ", ".join([*parts, f"{platform.system()} {platform.release()}"])
 
 
-def _duration(seconds: float) -> str:
+def say_duration(seconds: float) -> str:
     """`3 min 4 s`, `2 h 5 min`."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)

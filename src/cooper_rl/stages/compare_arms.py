@@ -46,8 +46,7 @@ def run(
         Evaluated(start_report, start_completions), _runs(config, checkpoints, reports, completions)
     )
     result = summarise(files, config)
-    result = result.model_copy(update={"seconds": sum(run.seconds for run in result.runs)})
-    write_page(result, page, files=files, origin=describe(settings(config), seconds=result.seconds))
+    write_page(result, page, files=files, origin=describe(settings(config)))
     with atomic_path(summary) as draft:
         draft.write_text(to_markdown(result), encoding="utf-8")
     write_report(report, result)
