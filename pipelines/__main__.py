@@ -22,6 +22,7 @@ from pipelines.options import (
     add_arguments,
     add_build,
     add_pipeline,
+    check_namespace,
     check_text,
     profile_names,
     read_parameters,
@@ -159,6 +160,8 @@ def _compile(options: argparse.Namespace) -> int:
 
     if options.namespace and not options.manifests:
         raise ConfigError(f"--namespace {options.namespace}: stands in manifests alone; add --manifests")
+    if options.namespace:
+        check_namespace(options.namespace)
     profile = load_profile(options.profile)
     for name in options.pipeline or NAMES:
         path = compile_pipeline(name, options.output, profile=profile, iterations=options.iterations)

@@ -5,8 +5,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
+
 from cooper_rl.addresses import addresses_in, redact
 from cooper_rl.cli.options import add_overrides
+from cooper_rl.config.kubernetes import Namespace
 from cooper_rl.config.load import preset_names
 from cooper_rl.errors import ConfigError
 from cooper_rl.schema.texts import has_surrogates
@@ -95,6 +98,19 @@ def check_text(text: str, *, place: str) -> None:
     """
     if has_surrogates(text):
         raise ConfigError(f"{place} {text!r}: is not UTF-8, which every text of a pipeline is; rename it")
+
+
+def check_namespace(name: str) -> None:
+    """Refuse what Kubernetes takes for no namespace's name.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    try:
+        TypeAdapter(Namespace).validate_python(name)
+    except ValidationError as error:
+        text = error.errors()[0]["msg"].removeprefix("Value error, ")
+        raise ConfigError(f"--namespace {name!r}: {text}") from error
 
 
 def check_no_secret(given: Any, *, place: str) -> None:

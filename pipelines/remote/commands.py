@@ -2,19 +2,25 @@
 
 import argparse
 import os
+import re
+import ssl
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
+from cooper_rl.addresses import redact
 from cooper_rl.config.load import settings_of
 from cooper_rl.errors import ConfigError
-from pipelines.options import add_arguments, add_pipeline, check_no_secret, read_parameters
+from pipelines.options import add_arguments, add_pipeline, check_namespace, check_no_secret, read_parameters
 
 if TYPE_CHECKING:
     from pipelines.remote.server import Server
     from pipelines.remote.submit import Version
 
 EXIT_RUN_FAILED = 1
+MAX_NAME = 255
+"""KFP's database keeps no more of a name (2.17, read in the source); of some names it keeps less."""
 
 
 def add_submit(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -109,6 +115,7 @@ def _seconds(text: str) -> float:
 def _submit(options: argparse.Namespace) -> int:
     from pipelines.remote.submit import follow, start
 
+    _check_name(options.experiment, option="--experiment")
     server, version = _upload(options, cache=not options.no_cache)
     run_id = start(server, version, experiment=options.experiment)
     sys.stdout.write(f"run {run_id}\n{server.link('runs', 'details', run_id)}\n")
@@ -123,7 +130,9 @@ def _schedule_apply(options: argparse.Namespace) -> int:
     from pipelines.remote.cron import parse_cron
     from pipelines.remote.schedule import Wish, apply
 
-    name = options.name or options.pipeline.replace("_", "-")
+    name = options.pipeline.replace("_", "-") if options.name is None else options.name
+    _check_name(name, option="--name")
+    _check_name(options.experiment, option="--experiment")
     cron = parse_cron(options.cron)  # before anything is uploaded
     settings = [*load_profile(options.profile).overrides, *options.overrides]
     named = [each for each in settings if "storage.run_key" in settings_of(each)]
@@ -183,6 +192,37 @@ def _upload(options: argparse.Namespace, *, cache: bool = True) -> "tuple[Server
     return server, version
 
 
+def _check_host(host: str) -> None:
+    try:
+        parts = urlsplit(host)
+        has_place = bool(parts.hostname) and parts.port != 0
+    except ValueError:  # of a port or an address of IPv6
+        has_place = False
+    if not has_place or not re.fullmatch(r"[!-~]+", host):
+        raise ConfigError(f"--host {host!r}: is no address; write https://name or https://name:port")
+    if "?" in host or "#" in host:
+        raise ConfigError(
+            f"--host {redact(host)!r}: leave out what begins with {'?' if '?' in host else '#'}, "
+            "which is a page of the dashboard"
+        )
+
+
+def _check_authorities(bundle: Path) -> None:
+    try:
+        ssl.create_default_context(cafile=str(bundle))
+    except OSError as error:  # ssl.SSLError is one
+        reason = "holds no certificates" if isinstance(error, ssl.SSLError) else error.strerror
+        raise ConfigError(f"--ca-bundle {bundle}: {reason}; give a file of certificates (PEM)") from error
+
+
+def _check_name(name: str, *, option: str) -> None:
+    """Refuse what a dashboard cannot show, and a database not keep, before anything is uploaded."""
+    if not name.strip() or not name.isprintable() or len(name) > MAX_NAME:
+        raise ConfigError(
+            f"{option} {name[:100]!r}: is no name; write 1 to {MAX_NAME} characters that can be printed"
+        )
+
+
 def _connect(options: argparse.Namespace) -> "Server":
     from pipelines.remote.server import HOST_ENV, Place, Server
 
@@ -193,6 +233,11 @@ def _connect(options: argparse.Namespace) -> "Server":
         raise ConfigError(f"--host {host!r}: write it with http:// or https://")
     if "@" in host:  # not shown: it may hold a password
         raise ConfigError(f"--host or ${HOST_ENV} must be an address without user or password")
+    _check_host(host)
+    if options.namespace:
+        check_namespace(options.namespace)
+    if options.ca_bundle is not None:
+        _check_authorities(options.ca_bundle)
     return Server(
         Place(
             host=host,

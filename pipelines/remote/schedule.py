@@ -127,7 +127,7 @@ def pause(server: Server, name: str, screen: TextIO) -> None:
     for run in _named(server, name):
         with server.explained(f"pause schedule {name!r}"):
             server.client.disable_recurring_run(str(run.recurring_run_id))
-    screen.write(f"{name}: paused\n")
+    screen.write(f"{in_one_line(name)}: paused\n")
 
 
 def delete(server: Server, name: str, screen: TextIO) -> None:
@@ -138,7 +138,7 @@ def delete(server: Server, name: str, screen: TextIO) -> None:
     """
     for run in _named(server, name):
         _remove(server, run, f"delete schedule {name!r}")
-    screen.write(f"{name}: deleted\n")
+    screen.write(f"{in_one_line(name)}: deleted\n")
 
 
 def describe(cron: Cron) -> str:
@@ -166,7 +166,7 @@ def _differences(run: Any, wish: Wish, version: Version, experiment_id: str) -> 
         != version.version_id,
         "time changed": _cron_of(run) != wish.cron.text,
         "parameters changed": ((runtime.parameters if runtime else None) or {}) != version.parameters,
-        "concurrency changed": int(run.max_concurrency or 1) != wish.max_concurrency,
+        "concurrency changed": str(run.max_concurrency or 1) != str(wish.max_concurrency),
         "it would catch up": not run.no_catchup,
         "experiment changed": run.experiment_id != experiment_id,
     }
@@ -194,7 +194,7 @@ def _all(server: Server, what: str) -> list[Any]:
 
 def _pages(server: Server, what: str, ask: Callable[..., Any], **where: Any) -> Iterator[Any]:
     """The answers of a question whose answer comes in pages."""
-    token = ""
+    token, seen = "", {""}
     while True:
         with server.explained(what):
             page = ask(page_token=token, page_size=PAGE_SIZE, **where)
@@ -202,6 +202,9 @@ def _pages(server: Server, what: str, ask: Callable[..., Any], **where: Any) -> 
         token = page.next_page_token or ""
         if not token:
             return
+        if token in seen:
+            raise ServerError(f"{server.place.host}: cannot {what}: gives the same page again; check --host")
+        seen.add(token)
 
 
 def _remove(server: Server, run: Any, what: str) -> None:

@@ -78,7 +78,10 @@ class Client(kfp.Client):
 
     def _load_config(self, *arguments: Any, **options: Any) -> Any:
         config: Any = super()._load_config(*arguments, **options)
-        config.retries = urllib3.Retry(connect=0, read=0)
+        # A redirect would turn what is sent into a question, and Retry-After may name hours.
+        config.retries = urllib3.Retry(
+            connect=0, read=0, redirect=0, raise_on_redirect=False, respect_retry_after_header=False
+        )
         return config
 
     def get_kfp_healthz(self, sleep_duration: int = 5) -> Any:
@@ -132,6 +135,11 @@ class Server:
                 f"{self.place.host}: cannot {what}: {_cause(error)}; check --host, that the server is up and "
                 "reachable from here (kubectl port-forward svc/ml-pipeline-ui 8080:80), and --ca-bundle"
             ) from error
+        except (AttributeError, KeyError, TypeError, ValueError) as error:  # kfp's client read another answer
+            raise ServerError(
+                f"{self.place.host}: cannot {what}: kfp cannot use the answer ({in_one_line(error)[:300]}); "
+                "check --host, and that the server's KFP is 2.x"
+            ) from error
 
     def id_of(self, made: Any, name: str) -> str:
         """The id of what the server says that it made.
@@ -151,6 +159,14 @@ class Server:
     def _explain(self, what: str, error: ApiException) -> str:
         status = int(error.status or 0)
         who = f"{self.place.host}: cannot {what}"
+        if status == 0:  # of kfp's client, which could not read the answer
+            return f"{who}: {_message(error)}; check --host, --ca-bundle, and that the server's KFP is 2.x"
+        if 300 <= status < 400:
+            target = in_one_line((error.headers or {}).get("Location") or "nowhere")
+            return (
+                f"{who}: {status}, a redirect to {target[:300]}; give the address it leads to as --host, or, "
+                "if it leads to a page to log in, a token (--token-file)"
+            )
         if status in (401, 403):
             where = f"--token-file {self.place.token_file}" if self.place.token_file else f"${TOKEN_ENV}"
             has = "is not accepted" if self.place.token() else "is not set"
@@ -220,7 +236,7 @@ def _message(error: ApiException) -> str:
     try:
         found = json.loads(error.body or "")
         text = found.get("message") or found.get("error") or found.get("error_message")
-    except (TypeError, ValueError, AttributeError):
+    except (TypeError, ValueError, AttributeError, RecursionError):
         text = error.body or error.reason
     return repr(" ".join(str(text).split())[:300]) if text else "no reason given"
 
@@ -231,4 +247,8 @@ def _cause(error: BaseException) -> str:
     is_refused = isinstance(error, urllib3.exceptions.NewConnectionError)  # to urllib3 a time-out too
     if isinstance(error, urllib3.exceptions.TimeoutError) and not is_refused:
         return "no answer in time"
-    return in_one_line(re.sub(r"\[Errno \d+\] ", "", str(error)).rpartition(": ")[2][:200])
+    if isinstance(error, urllib3.exceptions.ProtocolError | urllib3.exceptions.IncompleteRead):
+        return "the connection ended before the whole answer was there"
+    if isinstance(error, urllib3.exceptions.DecodeError):
+        return "its answer cannot be decompressed"
+    return in_one_line(re.sub(r"\[(Errno \d+|SSL: \w+)\] ", "", str(error)).rpartition(": ")[2][:200])

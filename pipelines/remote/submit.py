@@ -117,6 +117,7 @@ def start(server: Server, version: Version, *, experiment: str) -> str:
                 pipeline_id=version.pipeline_id,
                 version_id=version.version_id,
             )
+        return server.id_of(run, "run_id")
     except ServerError as error:
         status = getattr(error.__cause__, "status", None) or 500
         if status < 500:
@@ -125,7 +126,6 @@ def start(server: Server, version: Version, *, experiment: str) -> str:
             f"{error}. The run may have started all the same: look for {title!r} on {server.link('runs')} "
             "before you start another"
         ) from error
-    return server.id_of(run, "run_id")
 
 
 def follow(server: Server, run_id: str, screen: TextIO, *, pause_seconds: float) -> bool:
@@ -186,7 +186,7 @@ def _workflow_of(run: Any) -> str | None:
 
 
 def _details(run: Any) -> Sequence[Any]:
-    return getattr(run.run_details, "task_details", None) or []
+    return [task for task in getattr(run.run_details, "task_details", None) or [] if task is not None]
 
 
 def _find_or_create(server: Server, name: str, description: str) -> str:

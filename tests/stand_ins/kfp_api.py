@@ -39,6 +39,10 @@ class Fault:
     """Of the answer's content."""
     body: str | None = None
     """The answer's content; None: an error with the message."""
+    headers: dict[str, str] = field(default_factory=dict)
+    """More headers of the answer."""
+    num_missing: int = 0
+    """Bytes of the content that are promised and not sent."""
 
 
 @dataclass
@@ -83,9 +87,17 @@ def time_of(number: int) -> str:
 class Answer(Exception):  # noqa: N818 - an answer, not always an error
     """Ends the handling of a request."""
 
-    def __init__(self, status: int, body: dict[str, Any] | str, kind: str = "application/json") -> None:
+    def __init__(
+        self,
+        status: int,
+        body: dict[str, Any] | str,
+        kind: str = "application/json",
+        headers: dict[str, str] | None = None,
+        num_missing: int = 0,
+    ) -> None:
         super().__init__(status)
         self.status, self.body, self.kind = status, body, kind
+        self.headers, self.num_missing = headers or {}, num_missing
 
 
 @contextmanager
@@ -136,7 +148,9 @@ class _Handler(BaseHTTPRequestHandler):
         with suppress(BrokenPipeError, ConnectionResetError):  # the client gave up
             self.send_response(answer.status)
             self.send_header("Content-Type", answer.kind)
-            self.send_header("Content-Length", str(len(data)))
+            self.send_header("Content-Length", str(len(data) + answer.num_missing))
+            for name, value in answer.headers.items():
+                self.send_header(name, value)
             self.end_headers()
             self.wfile.write(data)
 
@@ -149,7 +163,13 @@ class _Handler(BaseHTTPRequestHandler):
                 if fault.status == 0:
                     time.sleep(3)
                 said = {"error": fault.message, "code": 13, "message": fault.message}
-                raise Answer(fault.status or 504, said if fault.body is None else fault.body, fault.kind)
+                raise Answer(
+                    fault.status or 504,
+                    said if fault.body is None else fault.body,
+                    fault.kind,
+                    fault.headers,
+                    fault.num_missing,
+                )
 
     def _authorise(self) -> None:
         if self.state.token and self.headers.get("Authorization") != f"Bearer {self.state.token}":

@@ -332,6 +332,24 @@ def test_a_schedule_that_cannot_be_is_refused(
     assert api.recurring == {}
 
 
+def test_a_server_that_gives_the_same_page_again_is_not_asked_for_ever(
+    api: KfpApi, capsys: pytest.CaptureFixture[str]
+) -> None:
+    api.faults = [
+        Fault("GET", "/recurringruns", 200, times=99, body='{"recurringRuns": [], "next_page_token": "7"}')
+    ]
+    assert schedule(api, "list") == 2
+    assert "cannot list schedules: gives the same page again; check --host" in capsys.readouterr().err
+
+
+def test_a_schedule_with_an_odd_number_is_made_again(api: KfpApi) -> None:
+    assert schedule(api, "apply", "verify_rm", *NIGHTLY) == 0
+    (run,) = api.recurring.values()
+    run["max_concurrency"] = "many"
+    assert schedule(api, "apply", "verify_rm", *NIGHTLY) == 0
+    assert [run["max_concurrency"] for run in api.recurring.values()] == ["1"]
+
+
 def test_a_page_to_log_in_is_no_success(api: KfpApi, capsys: pytest.CaptureFixture[str]) -> None:
     api.faults = [Fault("GET", "/recurringruns", 200, kind="text/html; charset=utf-8")]
     assert schedule(api, "list") == 2

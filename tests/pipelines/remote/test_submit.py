@@ -1,5 +1,6 @@
 """`submit` with the real kfp.Client against a server that speaks KFP's REST API."""
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -178,6 +179,43 @@ def test_the_token_is_sent_and_never_shown(
         (Fault("POST", "/pipelines/upload_version", 500), "the server failed (500): 'injected'; try again"),
         (Fault("POST", "/runs", 503, message="busy"), "cannot start a run: the server failed (503): 'busy'"),
         (Fault("POST", "/runs", 400, message="bad spec"), "cannot start a run: 400: 'bad spec'"),
+        (
+            Fault("GET", "/healthz", 302, headers={"Location": "https://log.in/\x1b?state=secret"}),
+            "cannot connect: 302, a redirect to https://log.in/\ufffd?***; give the address it leads to as",
+        ),
+        (
+            Fault("POST", "/runs", 301, headers={"Location": "/apis/v2beta1/runs"}),
+            "cannot start a run: 301, a redirect to /apis/v2beta1/runs",
+        ),
+        (
+            Fault("GET", "/pipelines", 503, headers={"Retry-After": "3600"}),
+            "cannot list pipelines: the server failed (503)",
+        ),
+        (
+            Fault("GET", "/pipelines", 200, body="{", num_missing=9),
+            "cannot list pipelines: the connection ended before the whole answer was there; check --host",
+        ),
+        (
+            Fault("GET", "/pipelines", 200, body="no gzip at all", headers={"Content-Encoding": "gzip"}),
+            "cannot list pipelines: its answer cannot be decompressed; check --host",
+        ),
+        (Fault("GET", "/pipelines", 400, body=99999 * "["), "cannot list pipelines: 400: '[[["),
+        (
+            Fault("GET", "/pipelines", 200, body='{"pipelines": 5}'),
+            "cannot list pipelines: kfp cannot use the answer ('int' object is not iterable); check --host",
+        ),
+        (
+            Fault("GET", "/experiments", 200, body='{"experiments": [{}, {}]}'),
+            "cannot open experiment 'cooper-rl': kfp cannot use the answer (Multiple experiments is found",
+        ),
+        (
+            Fault("GET", "/experiments", 200, body='{"experiments": [{"created_at": "x"}]}'),
+            "cannot open experiment 'cooper-rl': 'Failed to parse `x` as datetime object'; check --host",
+        ),
+        (
+            Fault("POST", "/runs", 200, body="{}"),
+            "without run_id; check --host. The run may have started all",
+        ),
         (Fault("POST", "/runs", 0), "cannot start a run: no answer in time; check --host"),
         (Fault("GET", "/healthz", 0, times=9), "cannot connect: no answer in time; check --host"),
     ],
@@ -244,6 +282,85 @@ def test_what_others_wrote_of_a_run_does_not_steer_the_terminal(
     assert all(line.isprintable() for line in shown)
     assert shown[-2].endswith("Train\ufffd[2J  fail\ufffded")
     assert shown[-1] == "run failed: no run succeeded\ufffd[31m"
+
+
+@pytest.mark.parametrize(
+    ("host", "message"),
+    [
+        ("http://", "is no address; write https://name or https://name:port"),
+        ("http://a b", "is no address"),
+        ("http://a\n", "is no address"),
+        ("http://[::1", "is no address"),
+        ("http://kfp:99999", "is no address"),
+        ("http://kfp:port", "is no address"),
+        ("https://kfp/#/pipelines", "leave out what begins with #, which is a page of the dashboard"),
+        ("https://kfp/pipeline?ns=me", "leave out what begins with ?, which is a page of the dashboard"),
+    ],
+)
+def test_an_address_that_is_none_is_refused(
+    capsys: pytest.CaptureFixture[str], host: str, message: str
+) -> None:
+    assert main(["submit", "verify_rm", "--host", host]) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("gone.pem", "No such file or directory"),
+        (".", "Is a directory"),
+        ("junk.pem", "holds no certificates"),
+    ],
+)
+def test_authorities_that_cannot_be_read_are_refused(
+    api: KfpApi, tmp_path: Path, capsys: pytest.CaptureFixture[str], path: str, message: str
+) -> None:
+    (tmp_path / "junk.pem").write_text("junk")
+    assert submit(api, "--ca-bundle", str(tmp_path / path)) == 2
+    assert f"{tmp_path / path}: {message}; give a file of certificates (PEM)" in capsys.readouterr().err
+    assert api.requests == []
+
+
+@pytest.mark.parametrize("name", ["", "  ", "a\nb", "a\x1b[2J", 256 * "x", "\ud800"])
+@pytest.mark.parametrize("option", ["--experiment", "--name"])
+def test_a_name_that_cannot_be_kept_is_refused_before_anything_is_uploaded(
+    api: KfpApi, capsys: pytest.CaptureFixture[str], option: str, name: str
+) -> None:
+    if option == "--name":
+        arguments = ["schedule", "apply", "verify_rm", "--cron", "0 0 2 * * *", "--host", api.url]
+        assert main([*arguments, option, name]) == 2
+    else:
+        assert submit(api, option, name) == 2
+    assert f"{option} {name[:100]!r}: is no name; write 1 to 255 characters" in capsys.readouterr().err
+    assert api.requests == []
+
+
+@pytest.mark.parametrize("name", ["é☃", 'it\'s "quoted"', 255 * "x", "[[x]]"])
+def test_any_other_name_is_that_of_the_experiment(api: KfpApi, name: str) -> None:
+    assert submit(api, "--experiment", name) == submit(api, "--experiment", name) == 0
+    (experiment,) = api.experiments.values()
+    assert experiment["display_name"] == name
+
+
+@pytest.mark.parametrize("value", ["a\nb", "é☃", 'it\'s "quoted"', "{{x}}"])
+def test_a_setting_reaches_the_run_as_it_was_given(api: KfpApi, value: str) -> None:
+    setting = f"models.policy={json.dumps(value)}"
+    assert submit(api, "--set", setting) == 0
+    (run,) = api.runs.values()
+    assert run["runtime_config"]["parameters"]["overrides"] == [setting]
+
+
+@pytest.mark.parametrize("name", ["My NS", "a_b", 64 * "a"])
+def test_a_namespace_that_cannot_be_is_refused(
+    api: KfpApi, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    assert submit(api, "--namespace", name) == 2
+    compiling = ["compile", "--pipeline", "verify_rm", "--output", str(tmp_path / "out"), "--manifests"]
+    assert main([*compiling, "--namespace", name]) == 2
+    said = capsys.readouterr().err
+    assert said.count(f"--namespace {name!r}: is no name of a namespace: use at most 63 of a-z, 0-9 and") == 2
+    assert api.requests == []
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(
