@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 EXIT_RUN_FAILED = 1
 MAX_NAME = 255
-"""KFP's database keeps no more of a name (2.17, read in the source); of some names it keeps less."""
+"""No name of a run or schedule needs more."""
 
 
 def add_submit(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
