@@ -331,6 +331,7 @@ def test_a_folder_of_a_run_that_cannot_be_written_is_named(
     assert "file: cannot be written: File exists; free space or give" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_disk_without_room_is_one_message_and_hides_none_of_a_stage(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
