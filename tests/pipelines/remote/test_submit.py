@@ -321,7 +321,7 @@ def test_authorities_that_cannot_be_read_are_refused(
     assert api.requests == []
 
 
-@pytest.mark.parametrize("name", ["", "  ", "a\nb", "a\x1b[2J", 256 * "x", "\ud800"])
+@pytest.mark.parametrize("name", ["", "  ", "a\nb", "a\x1b[2J", 256 * "x"])
 @pytest.mark.parametrize("option", ["--experiment", "--name"])
 def test_a_name_that_cannot_be_kept_is_refused_before_anything_is_uploaded(
     api: KfpApi, capsys: pytest.CaptureFixture[str], option: str, name: str
