@@ -13,6 +13,7 @@ from typing import get_args, get_type_hints
 import pytest
 
 from cooper_rl.__main__ import build_parser, main
+from cooper_rl.cli.options import path_with_name
 from cooper_rl.cli.stages import format_report
 from cooper_rl.config.load import load, preset_names
 from cooper_rl.config.root import Config
@@ -214,6 +215,34 @@ def test_a_folder_in_the_place_of_an_output_is_refused_before_the_work(
     assert main(collect(tmp_path)) == 2
     assert "report.json: cannot be written" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["report.json"]
+
+
+@pytest.mark.parametrize("place", [".", ".."])
+def test_a_report_in_the_place_of_a_folder_without_a_name_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], place: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main([*collect(tmp_path), "--report", place]) == 2
+    named = tmp_path if place == "." else tmp_path.parent
+    assert f"{named}: cannot be written (what has this name is no regular file)" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_root_folder_is_no_place_for_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main([*collect(tmp_path), "--report", "/"])
+    assert "argument --report: / has no name; give a file or folder in it" in capsys.readouterr().err
+
+
+def test_a_path_without_a_name_gets_the_one_of_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stage that writes `--verify-rm .` keeps the state of its training beside that folder."""
+    (tmp_path / "verify_rm").mkdir()
+    monkeypatch.chdir(tmp_path / "verify_rm")
+    assert path_with_name(".") == tmp_path / "verify_rm"
+    assert path_with_name("..") == tmp_path
+    assert [str(path_with_name(text)) for text in ("a/b", "../a", "-")] == ["a/b", "../a", "-"]
 
 
 def test_a_stage_prints_its_numbers_and_where_its_report_is(

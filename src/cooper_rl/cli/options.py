@@ -3,6 +3,7 @@
 import argparse
 import math
 import sys
+from pathlib import Path
 from typing import NoReturn
 
 from cooper_rl.addresses import addresses_in, redact_all
@@ -46,6 +47,16 @@ def count(text: str) -> int:
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text} is too few; give a whole number above 0")
     return number
+
+
+def path_with_name(text: str) -> Path:
+    """A path beside which a stage can write: with its name in place of `.` and `..`."""
+    found = Path(text)
+    if found.name in {"", ".."}:
+        found = found.resolve()
+    if not found.name:
+        raise argparse.ArgumentTypeError(f"{text} has no name; give a file or folder in it")
+    return found
 
 
 def size(text: str) -> float:

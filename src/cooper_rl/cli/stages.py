@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from cooper_rl.cli.options import add_configuration
+from cooper_rl.cli.options import add_configuration, path_with_name
 from cooper_rl.cli.presets import show_config
 from cooper_rl.cli.settings import describe_sections
 from cooper_rl.config.load import load
@@ -63,7 +63,7 @@ def add_stages(commands: Any, preset: str | None = None) -> None:
         paths = [
             command.add_argument(
                 _option(parameter.name),
-                type=Path,
+                type=path_with_name,
                 metavar="PATH",
                 nargs="+" if parameter.is_list else None,
                 required=parameter.is_required,
