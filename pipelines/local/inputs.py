@@ -59,7 +59,10 @@ def _model_folders(preset: str, overrides: Sequence[str]) -> list[Path]:
     """Models of this machine that the configuration names."""
     models = load(preset, overrides).models
     named = [models.policy, models.backbone, *models.samplers.values()]
-    found = [Path(name).expanduser() for name in dict.fromkeys(filter(None, named))]
+    found: list[Path] = []
+    for name in dict.fromkeys(filter(None, named)):
+        with suppress(RuntimeError):  # ~name of nobody, of which the stage that loads it says so
+            found.append(Path(name).expanduser())
     return [path for path in found if _is_there(path) and path.is_dir()]
 
 

@@ -89,6 +89,15 @@ def test_a_missing_folder_is_named(files, tmp_path: Path) -> None:
     assert not (tmp_path / "models" / "models.json").exists()
 
 
+def test_a_home_folder_of_nobody_is_named(files, tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"models\.policy: ~nobody9/model: no such home folder"):
+        prepare_models.run(
+            named("~nobody9/model", files.models / "policy"),
+            models=tmp_path / "models",
+            report=tmp_path / "report",
+        )
+
+
 def test_a_model_without_a_tokenizer_is_refused(files, tmp_path: Path) -> None:
     model = AutoModelForCausalLM.from_pretrained(files.models / "policy")
     model.save_pretrained(tmp_path / "bare")

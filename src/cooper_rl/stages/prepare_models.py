@@ -127,4 +127,9 @@ def _look_at(model: str | Path, config: Config, *, place: str) -> None:
 def _as_folder(model: str) -> str | Path:
     """An absolute path where the name is a folder or is written as a path; else a hub id, as it is."""
     is_path = Path(model).is_dir() or model.startswith(("/", "./", "../", "~"))
-    return Path(model).expanduser().resolve() if is_path else model
+    if not is_path:
+        return model
+    try:
+        return Path(model).expanduser().resolve()
+    except RuntimeError as error:
+        raise ModelError(f"{model}: no such home folder; write the whole path") from error

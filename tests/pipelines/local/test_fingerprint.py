@@ -45,6 +45,11 @@ def test_an_exchanged_model_or_artifact_begins_a_new_run(tmp_path: Path) -> None
     assert len(found) == 3
 
 
+def test_a_home_folder_of_nobody_is_left_to_the_stage_that_names_it(tmp_path: Path) -> None:
+    settings = ["models.policy=~nobody9/model", "models.backbone=~nobody9/model"]
+    assert fingerprint("single_gpu", settings, image_id="", package=tmp_path)
+
+
 def test_any_entry_of_a_model_folder_counts(tmp_path: Path) -> None:
     """Also a link to nowhere, and a name that is not UTF-8."""
     model = tmp_path / "model"
