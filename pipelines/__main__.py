@@ -2,6 +2,8 @@
 cluster."""
 
 import argparse
+import os
+import signal
 import sys
 from collections.abc import Sequence
 from itertools import pairwise
@@ -29,6 +31,9 @@ from pipelines.options import (
 )
 from pipelines.remote.commands import add_schedule, add_submit
 
+EXIT_PIPE_CLOSED = 128 + signal.SIGPIPE
+"""Exit status where nobody reads what is written, as a shell has it."""
+
 
 def main(arguments: Sequence[str] | None = None, *, program: str = "python -m pipelines") -> int:
     """Run one sub-command; returns the exit status: 0, 1 for a failed run, 2 for an error of use."""
@@ -50,6 +55,9 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "python -m pi
             f"\ninterrupted; {getattr(options, 'when_interrupted', 'run the same command again')}\n"
         )
         return EXIT_INTERRUPTED
+    except BrokenPipeError:  # `| head` has read enough; without this the interpreter complains as it ends
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_PIPE_CLOSED
 
 
 def build_parser(program: str = "python -m pipelines") -> argparse.ArgumentParser:

@@ -354,6 +354,17 @@ def test_a_disk_without_room_is_one_message_and_hides_none_of_a_stage(
     assert f"error: {output}/summary.md: cannot be written (No space left on device)" in captured.err
 
 
+def test_a_run_whose_lines_nobody_reads_any_more_ends_and_blames_no_disk(tmp_path: Path) -> None:
+    """As behind `| head -1`, whose reader is gone after the first line."""
+    process = start(small_run(tmp_path / "run", *ENDLESS))
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.readline()
+    process.stdout.close()
+    assert process.wait(120) == 141
+    assert process.stderr.read() == ""
+
+
 @pytest.mark.slow
 def test_a_stage_that_outlived_its_run_is_ended_by_the_next_start_which_says_so(tmp_path: Path) -> None:
     """Starter and worker are killed at once, so that neither can end the stage."""
