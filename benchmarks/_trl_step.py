@@ -92,7 +92,7 @@ def trl_side(
             trainer._generate = timed(trainer._generate, "rollout", peer.seconds, clock)
             kept[:] = [(peer, trainer, counting(trainer, has_fallback=setting.has_fallback))]
         ((peer, trainer, counted),) = kept
-        peer.seconds.clear()
+        peer.seconds.update(dict.fromkeys(peer.seconds, 0.0))
         counted.clear()
         trainer._last_loaded_step = -1  # vLLM gets the weights, as in every step of one training
         trainer.train()
@@ -129,7 +129,7 @@ class Peer(TrainerCallback):
     ) -> None:
         self.verify_rm, self.optimizer, self.clock = verify_rm, optimizer, clock
         self.problems = {problem.question: problem for problem in problems}
-        self.seconds: dict[str, float] = {}
+        self.seconds: dict[str, float] = {"step": 0.0}
         self.num_tokens = 0
         self.pairs: list[PreferencePair] = []
 
