@@ -9,8 +9,9 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple, TextIO
 
 from cooper_rl.errors import ConfigError, ServerError
+from cooper_rl.schema.texts import in_one_line
 from pipelines.remote.cron import Cron, parse_cron
-from pipelines.remote.server import Server, in_one_line, is_status
+from pipelines.remote.server import Server, is_status
 from pipelines.remote.submit import FINAL_STATES, Version, find_experiment
 
 PAGE_SIZE = 100

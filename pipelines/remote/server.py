@@ -22,7 +22,7 @@ import urllib3
 from kfp_server_api.exceptions import ApiException
 
 from cooper_rl.errors import ConfigError, ServerError
-from cooper_rl.schema.texts import printable
+from cooper_rl.schema.texts import in_one_line
 from cooper_rl.waiting import Waiting
 
 logger = logging.getLogger(__name__)
@@ -190,11 +190,6 @@ class Server:
 def is_status(error: BaseException | None, status: int) -> bool:
     """True if a failure came from an answer with this status."""
     return isinstance(error, ApiException) and error.status == status
-
-
-def in_one_line(text: object) -> str:
-    """Somebody else's text as a terminal may show it: one line, in which it obeys nothing."""
-    return printable(" ".join(str(text).split()))
 
 
 def _limit(api_client: Any, seconds: float) -> None:

@@ -16,9 +16,10 @@ import kfp_server_api
 from cooper_rl.errors import ServerError
 from cooper_rl.machine.scratch import scratch_folder
 from cooper_rl.progress import clock
+from cooper_rl.schema.texts import in_one_line
 from pipelines.compile import check_parameters, compile_pipeline, content_hash, read_compiled
 from pipelines.profile import Profile
-from pipelines.remote.server import Server, in_one_line, is_status
+from pipelines.remote.server import Server, is_status
 
 FINAL_STATES = ("SUCCEEDED", "FAILED", "CANCELED", "SKIPPED")
 """kfp's own waiting does not end with a run that was cancelled."""

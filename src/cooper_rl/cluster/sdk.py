@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from cooper_rl.config.infrastructure import LaunchConfig
 from cooper_rl.errors import ConfigError, LaunchError, how_to_install
 from cooper_rl.outgoing import CONNECT_SECONDS
-from cooper_rl.schema.texts import printable
+from cooper_rl.schema.texts import in_one_line
 from cooper_rl.waiting import Waiting
 
 logger = logging.getLogger(__name__)
@@ -180,6 +180,6 @@ def _message(error: Any) -> str | None:
     """The API server's message, without headers and what a terminal would obey; None where there is none, as
     for an address it has not."""
     try:
-        return printable(" ".join(str(json.loads(error.body)["message"]).split()))[:1000]
+        return in_one_line(json.loads(error.body)["message"])[:1000]
     except (TypeError, ValueError, KeyError):
         return None

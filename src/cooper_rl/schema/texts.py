@@ -32,3 +32,8 @@ def printable(text: str) -> str:
     """The same text with U+FFFD for each character that a terminal would obey: controls, line ends, marks of
     direction, and lone surrogates."""
     return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
+
+
+def in_one_line(text: object) -> str:
+    """Somebody else's text as a terminal may show it: one line, in which it obeys nothing."""
+    return printable(" ".join(str(text).split()))
