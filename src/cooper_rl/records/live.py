@@ -11,11 +11,13 @@ import json
 import logging
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import NamedTuple
 
 from cooper_rl.machine.lines import LineFile
+from cooper_rl.records.step_metrics import read_step
 from cooper_rl.schema.data import Record
 from cooper_rl.schema.step_metrics import StepMetrics
 
@@ -126,7 +128,5 @@ def _rows(path: Path) -> Iterator[StepMetrics]:
     if not path.is_file():
         return
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines()[1:]:
-        try:
-            yield StepMetrics.from_flat(json.loads(line))
-        except (ArithmeticError, AttributeError, RecursionError, TypeError, ValueError):
-            continue
+        with suppress(ValueError):
+            yield read_step(line)

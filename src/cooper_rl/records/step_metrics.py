@@ -22,11 +22,23 @@ def read_metrics(*paths: Path) -> list[StepMetrics]:
     return [row for path in paths for row in _read_file(path)]
 
 
+def read_step(line: str) -> StepMetrics:
+    """The numbers of a step in a line.
+
+    Raises:
+        ValueError: there are none, whatever else it holds.
+    """
+    try:
+        return StepMetrics.from_flat(json.loads(line))
+    except (ArithmeticError, AttributeError, RecursionError, TypeError) as error:
+        raise ValueError(str(error)) from error
+
+
 def _read_file(path: Path) -> Iterator[StepMetrics]:
     for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), start=1):
         try:
-            yield StepMetrics.from_flat(json.loads(line))
-        except (ArithmeticError, AttributeError, RecursionError, TypeError, ValueError) as error:
+            yield read_step(line)
+        except ValueError as error:
             raise DataError(
                 f"{path}:{number}: not the numbers of a step ({error}); use an earlier checkpoint"
             ) from error
