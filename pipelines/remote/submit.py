@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TextIO
 
 import kfp_server_api
 
+from cooper_rl.config.kubernetes import OBJECT_NAME
 from cooper_rl.errors import ServerError
 from cooper_rl.machine.scratch import scratch_folder
 from cooper_rl.progress import clock
@@ -30,9 +31,6 @@ MAX_FAILED_LOOKS = 10
 
 INNER = re.compile(r"^$|-driver$|^executor$|\(\d+\)$")
 """Nodes of Argo's that are no tasks of ours: drivers, the launcher inside a task, and single tries."""
-
-OBJECT = re.compile(r"[a-z0-9][a-z0-9.-]*")
-"""A name that Kubernetes gives an object."""
 
 ALONE = "kubeflow"
 """The namespace of runs on an installation for a single user."""
@@ -181,9 +179,8 @@ def _workflow_of(run: Any) -> str | None:
     """The name of the run's Argo workflow, with which the id of each of its nodes begins."""
     nodes = [child.pod_name for task in _details(run) for child in task.child_tasks or []]
     names = [str(node).rpartition("-")[0] for node in nodes if node]
-    return next(
-        (name for name in names if OBJECT.fullmatch(name)), None
-    )  # it goes into a command for a shell
+    # It goes into a command for a shell.
+    return next((name for name in names if re.fullmatch(OBJECT_NAME, name)), None)
 
 
 def _details(run: Any) -> Sequence[Any]:

@@ -13,7 +13,8 @@ from typing import Annotated
 from pydantic import AfterValidator, BeforeValidator
 
 _DNS_LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
-_SUBDOMAIN = rf"{_DNS_LABEL}(\.{_DNS_LABEL})*"
+OBJECT_NAME = rf"{_DNS_LABEL}(\.{_DNS_LABEL})*"
+"""A DNS subdomain, as most objects have for their names."""
 _WORD = r"(?=[^/]{1,63}\Z)[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?"
 _HOST = (
     r"([A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?(\.[A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?)*|\[[0-9a-fA-F:]+\])"
@@ -46,7 +47,7 @@ def _text(pattern: str, what: str, *, longest: int = 253) -> AfterValidator:
 _DNS = "of a-z, 0-9, '-' and '.', a letter or digit at both ends of each part"
 _ENDS = "of letters, digits, '-', '_' and '.', a letter or digit at both ends"
 
-ObjectName = Annotated[str, _text(_SUBDOMAIN, f"name of a Kubernetes object: use at most 253 {_DNS}")]
+ObjectName = Annotated[str, _text(OBJECT_NAME, f"name of a Kubernetes object: use at most 253 {_DNS}")]
 """Name of a secret, a runtime and of most other objects."""
 Namespace = Annotated[
     str,
@@ -56,9 +57,9 @@ Namespace = Annotated[
         longest=63,
     ),
 ]
-QueueName = Annotated[str, _text(_SUBDOMAIN, f"name of a queue: use at most 63 {_DNS}", longest=63)]
+QueueName = Annotated[str, _text(OBJECT_NAME, f"name of a queue: use at most 63 {_DNS}", longest=63)]
 """Name of a LocalQueue, which jobs and pods have as a label."""
-_LABEL_KEY = rf"((?=[^/]{{1,253}}/){_SUBDOMAIN}/)?{_WORD}"
+_LABEL_KEY = rf"((?=[^/]{{1,253}}/){OBJECT_NAME}/)?{_WORD}"
 _A_KEY = f"use at most 63 {_ENDS}, after a domain and '/' if it has one"
 LabelKey = Annotated[str, _text(_LABEL_KEY, f"key of a label: {_A_KEY}", longest=317)]
 TaintKey = Annotated[str, _text(f"({_LABEL_KEY})?", f"key of a taint: {_A_KEY}", longest=317)]
@@ -67,7 +68,7 @@ LabelValue = Annotated[str, _text(rf"({_WORD})?", f"value of a label: use at mos
 DeviceName = Annotated[
     str,
     _text(
-        rf"(?!requests\.)(?=[^/]{{1,244}}/){_SUBDOMAIN}/{_WORD}",
+        rf"(?!requests\.)(?=[^/]{{1,244}}/){OBJECT_NAME}/{_WORD}",
         "resource of a device plug-in: write its domain and name, such as nvidia.com/gpu",
         longest=308,
     ),
