@@ -21,7 +21,7 @@ from cooper_rl.errors import DataError
 from cooper_rl.machine.index import temporary_index
 from cooper_rl.machine.lines import LineFile
 from cooper_rl.schema.data import Verdict
-from cooper_rl.schema.texts import replace_surrogates
+from cooper_rl.schema.texts import has_surrogates, replace_surrogates
 
 MAX_RECENT = 8192
 """Verdicts in memory, which go to the index together: sorted, since it is ordered by key."""
@@ -93,11 +93,12 @@ class Journal:
         for line in lines:
             try:
                 key, verdict, reason = json.loads(line)
-                # Half a surrogate pair, which JSON can spell and the index cannot hold.
-                (key + reason).encode()
             except (TypeError, ValueError, RecursionError):
                 continue
-            if isinstance(key, str) and isinstance(reason, str) and verdict in get_args(Verdict):
+            if not (isinstance(key, str) and isinstance(reason, str)):
+                continue
+            # Half a surrogate pair, which JSON can spell and the index cannot hold.
+            if verdict in get_args(Verdict) and not has_surrogates(key + reason):
                 self._remember(key, KeptVerdict(verdict, reason))
 
     def recall(self, key: str) -> KeptVerdict | None:

@@ -6,7 +6,7 @@ of them.
 """
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from cooper_rl.config.data import LabelingConfig
@@ -203,7 +203,7 @@ def _ask_verifier(batch: Batch, electorate: Electorate) -> list[KeptVerdict]:
             else:
                 journal.keep(keys[index], check.verdict, check.reason)
         progress.advance(len(chunk))
-    return [journal.recall(key) or lost[key] for key in keys]
+    return [_recall(journal, key, lost) for key in keys]
 
 
 def _announce(
@@ -275,7 +275,7 @@ def _ask_judge(
             failed[keys[unknown[place]]] = KeptVerdict(result.verdict, result.reason, result.failure)
     if judge.identity not in answered:
         check_judged(asked, judge=judge.name, was_answered_before=bool(known))
-    return [failed[key] if key in failed else _recall(journal, key) for key in keys], num_known
+    return [failed[key] if key in failed else _recall(journal, key, {}) for key in keys], num_known
 
 
 def _stream(judge: Judge, items: Sequence[JudgeItem]) -> Iterator[tuple[int, JudgeResult]]:
@@ -286,8 +286,8 @@ def _stream(judge: Judge, items: Sequence[JudgeItem]) -> Iterator[tuple[int, Jud
         yield from zip(chunk, judge.judge([items[index] for index in chunk]), strict=True)
 
 
-def _recall(journal: Journal, key: str) -> KeptVerdict:
-    kept = journal.recall(key)
+def _recall(journal: Journal, key: str, lost: Mapping[str, KeptVerdict]) -> KeptVerdict:
+    kept = journal.recall(key) or lost.get(key)
     if kept is None:
         raise DataError(
             f"journal: verdict {key} was asked for and not given; remove the journal and start again"
