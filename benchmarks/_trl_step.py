@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -83,15 +84,16 @@ def trl_side(
     verify_rm = VerifyRM(model.to(clock.device).train(), AutoTokenizer.from_pretrained(folder / "verify_rm"))
     optimizer = torch.optim.AdamW(verify_rm.model.parameters(), lr=1e-5)
 
-    kept: list[tuple[Peer, Any, list[tuple[int, int]]]] = []
+    def make() -> tuple[Peer, Any, list[tuple[int, int]]]:
+        peer = Peer(verify_rm, optimizer, problems, clock)
+        trainer = make_grpo_trainer(folder, peer, options, setting)
+        trainer._generate = timed(trainer._generate, "rollout", peer.seconds, clock)
+        return peer, trainer, counting(trainer, has_fallback=setting.has_fallback)
+
+    prepare = cache(make) if options.engine == "vllm" else make
 
     def run() -> Measured:
-        if not (kept and options.engine == "vllm"):
-            peer = Peer(verify_rm, optimizer, problems, clock)
-            trainer = make_grpo_trainer(folder, peer, options, setting)
-            trainer._generate = timed(trainer._generate, "rollout", peer.seconds, clock)
-            kept[:] = [(peer, trainer, counting(trainer, has_fallback=setting.has_fallback))]
-        ((peer, trainer, counted),) = kept
+        peer, trainer, counted = prepare()
         peer.seconds.update(dict.fromkeys(peer.seconds, 0.0))
         counted.clear()
         trainer._last_loaded_step = -1  # vLLM gets the weights, as in every step of one training
