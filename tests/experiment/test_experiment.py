@@ -55,7 +55,8 @@ def test_the_page_is_whole_and_loads_nothing(output: Path) -> None:
     assert_nothing_but_our_script(page)
     assert page.count("<svg") == page.count("<figure") > 4
     report = read_report(output / "report.json", ExperimentReport)
-    assert len(findings(report)) >= 4  # none of the rule's recall: no completion is right
+    is_any_right = any(run.end.judge_accuracy and run.end.judge_accuracy.value for run in report.runs)
+    assert len(findings(report)) >= 4 + is_any_right  # of which one is the rule's recall
     assert "accuracy ends more than 10 points below" in page
     assert "Ablations" in page
     assert "<th>judge calls</th>" in page
