@@ -1,11 +1,14 @@
 """What only the Hugging Face engine does; what all engines do is in `test_engine_contract.py`."""
 
+from pathlib import Path
+
 import pytest
 import torch
-from transformers import Qwen2Config, Qwen2ForCausalLM
+from transformers import AutoModelForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
 from cooper_rl.config.data import GenerationConfig
 from cooper_rl.engines.hf import HFEngine
+from cooper_rl.errors import ModelError
 from cooper_rl.models.packed.forward import can_pack
 from tests.engines.test_engine_contract import (
     END,
@@ -16,6 +19,7 @@ from tests.engines.test_engine_contract import (
     make_engine,
     make_model,
 )
+from tests.models.small_models import save_small
 
 
 @pytest.fixture(scope="module")
@@ -63,3 +67,18 @@ def test_a_model_that_the_static_walk_does_not_know_draws_the_same(model: Qwen2F
         for each in (model, windowed)
     ]
     assert [g.token_ids for g in drawn[0]] == [g.token_ids for g in drawn[1]]
+
+
+def test_completions_beyond_a_table_of_positions_are_refused_before_the_first_token(tmp_path: Path) -> None:
+    """The 20th token of a completion after 3 is read by nobody, so that 22 positions hold it."""
+    folder = save_small("opt", tmp_path, max_position_embeddings=22, ffn_dim=64, word_embed_proj_dim=32)
+    model = AutoModelForCausalLM.from_pretrained(folder).eval()
+    engine = HFEngine(model, end_ids=frozenset(), pad_id=PAD)
+    ((drawn,),) = engine.generate([[5, 6, 7]], GenerationConfig(max_new_tokens=20), samples=1, seed=0)
+    assert len(drawn.token_ids) == 20
+    with pytest.raises(
+        ModelError,
+        match=r"its table holds 22 positions, and a prompt with its completion takes up to 23: lower "
+        r"max_new_tokens=21, or use a model with rotary positions$",
+    ):
+        engine.generate([[5, 6, 7]], GenerationConfig(max_new_tokens=21), samples=1, seed=0)

@@ -234,3 +234,34 @@ def test_a_model_whose_head_gives_its_logits_is_taken(make_policy, kind: str) ->
     check_head(policy)
     found = completion_logprobs(policy, batch_completions(policy, PROMPTS, COMPLETIONS), temperature=1.0)
     torch.testing.assert_close(found, one_by_one(policy, temperature=1.0), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(("rope_type", "most"), [("dynamic", 8), ("longrope", 6)])
+def test_log_probabilities_that_depend_on_the_longest_completion_beside_are_refused(
+    make_policy, rope_type: str, most: int
+) -> None:
+    """[10, 11, 12] and 13 is turned as its neighbour of more than 8, or 6, tokens is."""
+    factors = {"short_factor": [1.0] * 4, "long_factor": [8.0] * 4} if rope_type == "longrope" else {}
+    rope = {"rope_type": rope_type, "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 6}
+    options = make_policy(0).model.config.to_dict() | {
+        "max_position_embeddings": 8, "rope_parameters": rope | factors,
+    }  # fmt: skip
+    torch.manual_seed(0)
+    policy = replace(make_policy(0), model=Qwen2ForCausalLM(Qwen2Config(**options)).eval())
+
+    def of_first(length: int) -> float:
+        beside = [[13], list(range(20, 20 + length))]
+        batch = batch_completions(policy, [[10, 11, 12]] * 2, beside)
+        return completion_logprobs(policy, batch, temperature=1.0)[0, 0].item()
+
+    longest = most - 3 + 1  # its last token is read by nobody
+    assert of_first(longest) == pytest.approx(of_first(1), abs=1e-6)
+    assert of_first(longest + 1) != pytest.approx(of_first(1), abs=1e-6)
+    prompts = [[10, 11, 12]] * 2
+    assert split_completions(policy, prompts, [[13], [14] * longest], 100) == [[0, 1]]
+    with pytest.raises(
+        ModelError,
+        match=rf"rope_type='{rope_type}' in config\.json turns all texts of a batch in another way where one "
+        rf"has more than {most} tokens, .* up to {most + 1}: lower cooper\.generation\.max_new_tokens, ",
+    ):
+        split_completions(policy, prompts, [[13], [14] * (longest + 1)], 100)

@@ -15,6 +15,7 @@ from cooper_rl.config.data import GenerationConfig
 from cooper_rl.engines.base import Generation
 from cooper_rl.engines.decoding import start_decoding
 from cooper_rl.machine.device import float64_device
+from cooper_rl.models.policy import check_lengths
 from cooper_rl.models.precision import Compute, is_bfloat16, round_weights
 from cooper_rl.randomness import derive_seed
 
@@ -47,7 +48,14 @@ class HFEngine:
         seed: int,
         places: Sequence[int] | None = None,
     ) -> list[list[Generation]]:
-        """See `Engine.generate`. Prompts of similar length share a batch; the output keeps input order."""
+        """See `Engine.generate`. Prompts of similar length share a batch; the output keeps input order.
+
+        Raises:
+            ModelError: it has no positions for a prompt with `max_new_tokens`; see `check_lengths`.
+        """
+        # The last token that is drawn is read by nobody.
+        longest = max(map(len, prompts), default=0) + generation.max_new_tokens - 1
+        check_lengths(self._model, longest, remedy=f"lower max_new_tokens={generation.max_new_tokens}")
         numbers = range(len(prompts)) if places is None else places
         # Prompts are padded to the longest of their batch, so that similar lengths together compute the
         # least padding.

@@ -21,7 +21,7 @@ from cooper_rl.models.packed.forward import can_pack, limit_tokens, packed_state
 from cooper_rl.models.packed.fused import is_fused, target_logprobs
 from cooper_rl.models.packed.packing import PackedBatch, pack, split_packed
 from cooper_rl.models.packed.varlen import can_vary
-from cooper_rl.models.policy import Policy
+from cooper_rl.models.policy import Policy, check_lengths
 from cooper_rl.models.precision import is_bfloat16
 
 MAX_LOGITS = 2**26
@@ -73,8 +73,15 @@ def has_plain_head(model: Any, ids: torch.Tensor) -> bool:
 def split_completions(
     policy: Policy, prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]], max_tokens: int
 ) -> list[list[int]]:
-    """Indices of completions in batches under a token budget; every index appears exactly once."""
+    """Indices of completions in batches under a token budget; every index appears exactly once.
+
+    Raises:
+        ModelError: one is longer than the policy has positions for; see `check_lengths`.
+    """
     rows = [[*prompt, *completion] for prompt, completion in zip(prompts, completions, strict=True)]
+    # vLLM draws completions that this model's own walk would read in another way.
+    longest = max(map(len, rows), default=0) - 1
+    check_lengths(policy.model, longest, remedy="lower cooper.generation.max_new_tokens")
     if not can_pack(policy.model):
         return split_by_tokens([len(row) for row in rows], max_tokens)
     return split_packed([[row] for row in rows], limit_tokens(policy.model, policy.compute, max_tokens))

@@ -29,6 +29,7 @@ falls back to. A run that is continued tomorrow has the same prompts."""
 
 ADAPTER = "adapter_config.json"
 """Beside weights, transformers adds peft's layers to the model, which could not be saved as a plain one."""
+BATCH_DEPENDENT_ROPE = frozenset({"dynamic", "longrope"})
 
 
 @dataclass(frozen=True)
@@ -276,9 +277,7 @@ def check_tokens(token_ids: list[int], model: Any) -> list[int]:
         ModelError: the tokenizer is another model's, or the model has a table of positions and this text is
             longer.
     """
-    # Rotary positions have no table, and no end.
-    has_table = getattr(model.config, "rope_parameters", None) is None
-    num_positions = getattr(model.config, "max_position_embeddings", None) if has_table else None
+    num_positions = _table_size(model.config)
     if num_positions is not None and len(token_ids) > num_positions:
         raise ModelError(
             f"{model.name_or_path}: its table holds {num_positions} positions, and a text has "
@@ -292,6 +291,53 @@ def check_tokens(token_ids: list[int], model: Any) -> list[int]:
             "copy this model's own tokenizer there"
         )
     return token_ids
+
+
+def check_lengths(model: Any, longest: int, *, remedy: str) -> None:
+    """Refuse sequences whose positions the model does not have, or turns by the longest one of a batch.
+
+    Args:
+        model: A causal LM.
+        longest: Tokens of the longest sequence that the model reads.
+        remedy: What to do, in words.
+
+    Raises:
+        ModelError: a table of positions is shorter, or rotary positions change where a sequence is so long.
+    """
+    config = model.config
+    num_positions = _table_size(config)
+    # As above: on a GPU such a position fails in a kernel.
+    if num_positions is not None and longest > num_positions:
+        raise ModelError(
+            f"{model.name_or_path}: its table holds {num_positions} positions, and a prompt with its "
+            f"completion takes up to {longest}: {remedy}, or use a model with rotary positions"
+        )
+    for entry in batch_dependent_rope(config):
+        name = str(entry["rope_type"])
+        limit = config.max_position_embeddings
+        if name == "longrope":
+            limit = entry.get("original_max_position_embeddings", limit)
+        if longest > limit:
+            raise ModelError(
+                f"{model.name_or_path}: rope_type={name!r} in config.json turns all texts of a batch in "
+                f"another way where one has more than {limit} tokens, so that their log-probabilities depend "
+                f"on it, and a prompt with its completion takes up to {longest}: {remedy}, or use a model "
+                "with another one, such as default, linear, yarn or llama3"
+            )
+
+
+def batch_dependent_rope(config: Any) -> list[dict[str, Any]]:
+    """The rotary parameters, of all kinds of layers, whose frequencies follow from the longest sequence."""
+    parameters: dict[str, Any] = getattr(config, "rope_parameters", None) or {}
+    # Some models have one entry for each kind of layer.
+    entries = [parameters, *(each for each in parameters.values() if isinstance(each, dict))]
+    return [entry for entry in entries if entry.get("rope_type") in BATCH_DEPENDENT_ROPE]
+
+
+def _table_size(config: Any) -> int | None:
+    """Positions that a model has in a table; None: rotary ones, which have no table and no end."""
+    has_table = getattr(config, "rope_parameters", None) is None
+    return getattr(config, "max_position_embeddings", None) if has_table else None
 
 
 def find_end_ids(

@@ -26,6 +26,7 @@ from cooper_rl.models.packed.forward import can_pack, limit_tokens, packed_logit
 from cooper_rl.models.packed.packing import MAX_ROWS, pack, split_packed
 from cooper_rl.models.packed.varlen import can_vary
 from cooper_rl.models.policy import (
+    batch_dependent_rope,
     check_architecture,
     check_tokens,
     load_model,
@@ -43,7 +44,6 @@ ENCODED_TOGETHER = 1024
 """Items whose token ids are held at a time; with decoys each has dozens of sequences."""
 CPU_ROWS = 8
 """`MAX_ROWS` of a pass on a CPU, whose memory is not what a batch is bounded for."""
-BATCH_DEPENDENT_ROPE = frozenset({"dynamic", "longrope"})
 
 
 class VerifyItem(NamedTuple):
@@ -248,14 +248,10 @@ def check_rotary(config: Any, name: str) -> None:
     Raises:
         ModelError: one long completion would change the score of every other one beside it.
     """
-    parameters: dict[str, Any] = getattr(config, "rope_parameters", None) or {}
-    # Some models have one entry for each kind of layer.
-    entries = [parameters, *(each for each in parameters.values() if isinstance(each, dict))]
-    found = {str(entry.get("rope_type")) for entry in entries} & BATCH_DEPENDENT_ROPE
-    if found:
+    for entry in batch_dependent_rope(config):
         raise ModelError(
-            f"{name}: rope_type={found.pop()!r} in config.json makes a score depend on what is scored beside "
-            "it; use a model with another one, such as default, linear, yarn or llama3"
+            f"{name}: rope_type={entry['rope_type']!r} in config.json makes a score depend on what is "
+            "scored beside it; use a model with another one, such as default, linear, yarn or llama3"
         )
 
 
