@@ -2,14 +2,17 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from tokenizers.processors import TemplateProcessing
 
 from cooper_rl.errors import DataError, ModelError, TrainingError
 from cooper_rl.models.policy import load_model, load_policy, save_policy
 from cooper_rl.models.verify_rm import save_verify_rm
+from cooper_rl.tiny.tokenizer import build_tokenizer
 
 CPU = torch.device("cpu")
 
@@ -35,6 +38,16 @@ def test_the_prompt_decodes_to_question_and_instruction(make_policy) -> None:
     policy = make_policy(0)
     prompt = policy.encode_prompt("Tom has 7 apples.", "Think.")
     assert policy.tokenizer.decode(prompt) == "Question: Tom has 7 apples.\nThink.\nAnswer: "
+
+
+def test_a_prompt_template_keeps_the_start_token_and_not_the_end_token_that_a_tokenizer_adds(
+    make_policy,
+) -> None:
+    policy = replace(make_policy(0), tokenizer=build_tokenizer(), prompt_template="Q: {question}<end>\nA:")
+    added = {"single": "<pad> $A <end>", "special_tokens": [("<pad>", 0), ("<end>", 1)]}
+    policy.tokenizer.backend_tokenizer.post_processor = TemplateProcessing(**added)
+    prompt = policy.encode_prompt("Tom has 7 apples.", None)
+    assert policy.tokenizer.decode(prompt) == "<pad>Q: Tom has 7 apples.<end>\nA:"
 
 
 def test_a_prompt_does_not_depend_on_the_day(make_policy) -> None:

@@ -5,6 +5,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +59,10 @@ class Policy:
         content = question if instruction is None else f"{question}\n{instruction}"
         if self.prompt_template is not None:
             text = self.prompt_template.replace("{question}", content)
-            return check_tokens(list(self.tokenizer(text)["input_ids"]), self.model)
+            made = self.tokenizer(text, return_special_tokens_mask=True)
+            # A tokenizer may add an end token too, after which a policy has nothing to say.
+            length = len(made["input_ids"]) - sum(takewhile(bool, reversed(made["special_tokens_mask"])))
+            return check_tokens(list(made["input_ids"][:length]), self.model)
         messages = [{"role": "user", "content": content}]
         encoded = self.tokenizer.apply_chat_template(
             messages,
