@@ -36,6 +36,19 @@ def test_a_draw_does_not_depend_on_what_shares_its_batch(model: Qwen2ForCausalLM
     assert [g.token_ids for g in flat(together)] == [g.token_ids for g in flat(apart)]
 
 
+def test_no_more_completions_are_drawn_at_a_time_than_the_batch_holds(model: Qwen2ForCausalLM) -> None:
+    """7 samples of a prompt in batches of 3: the same completions, in three batches for each prompt."""
+    engine, sampled = make_engine("hf", model), GenerationConfig(max_new_tokens=24)
+    num_rows: list[int] = []
+    hook = model.lm_head.register_forward_hook(lambda _module, _given, logits: num_rows.append(len(logits)))
+    few = engine.generate(PROMPTS, sampled.model_copy(update={"batch_size": 3}), samples=7, seed=5)
+    hook.remove()
+    assert max(num_rows) == 3
+    assert [g.token_ids for g in flat(few)] == [
+        g.token_ids for g in flat(engine.generate(PROMPTS, sampled, samples=7, seed=5))
+    ]
+
+
 def test_a_bf16_engine_draws_from_rounded_weights_and_follows_the_model(model: Qwen2ForCausalLM) -> None:
     """The model's own weights stay in fp32; log-probabilities stay within bf16's rounding of it."""
     torch.manual_seed(1)

@@ -60,20 +60,26 @@ class HFEngine:
         # Prompts are padded to the longest of their batch, so that similar lengths together compute the
         # least padding.
         order = sorted(range(len(prompts)), key=lambda index: len(prompts[index]))
-        size = max(1, generation.batch_size // samples)
-        results: dict[int, list[Generation]] = {}
+        # As many completions at a time as are allowed, also of a prompt that is asked for more.
+        most = min(samples, generation.batch_size)
+        size = generation.batch_size // most
+        results: dict[int, list[Generation]] = {index: [] for index in order}
         for start in range(0, len(order), size):
             chosen = order[start : start + size]
-            seeds = [
-                # The number of the prompt in the whole step, not in this batch or rank: a completion is the
-                # same however the work was divided.
-                derive_seed(seed, numbers[index], sample)
-                for index in chosen
-                for sample in range(samples)
-            ]
-            rows = self._generate_batch([prompts[index] for index in chosen], generation, samples, seeds)
-            for place, index in enumerate(chosen):
-                results[index] = rows[place * samples : (place + 1) * samples]
+            for first in range(0, samples, most):
+                drawn = range(first, min(first + most, samples))
+                seeds = [
+                    # The number of the prompt in the whole step, not in this batch or rank: a completion is
+                    # the same however the work was divided.
+                    derive_seed(seed, numbers[index], sample)
+                    for index in chosen
+                    for sample in drawn
+                ]
+                rows = self._generate_batch(
+                    [prompts[index] for index in chosen], generation, len(drawn), seeds
+                )
+                for place, index in enumerate(chosen):
+                    results[index] += rows[place * len(drawn) : (place + 1) * len(drawn)]
         return [results[index] for index in range(len(prompts))]
 
     def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> None:
