@@ -135,8 +135,7 @@ def aggregate(
             # Indexing, not multiplying: 0 * inf is NaN, and beyond a completion's end anything may stand.
             return values[mask].sum() / size.num_tokens
         case "sequence_mean":
-            # Every row has a token, so that no mean divides by zero: empty completions are refused when
-            # they are drawn.
+            # No mean divides by zero: an engine draws one token at least, also where it is the end token.
             means = values.masked_fill(~mask, 0.0).sum(dim=1) / mask.sum(dim=1)
             return means.sum() / size.num_completions
         case "max_length":
