@@ -13,6 +13,7 @@ from cooper_rl.errors import DataError, ModelError, TrainingError
 from cooper_rl.models.policy import load_model, load_policy, save_policy
 from cooper_rl.models.verify_rm import save_verify_rm
 from cooper_rl.tiny.tokenizer import build_tokenizer
+from tests.models.tokenizers_like import unigram
 
 CPU = torch.device("cpu")
 
@@ -48,6 +49,14 @@ def test_a_prompt_template_keeps_the_start_token_and_not_the_end_token_that_a_to
     policy.tokenizer.backend_tokenizer.post_processor = TemplateProcessing(**added)
     prompt = policy.encode_prompt("Tom has 7 apples.", None)
     assert policy.tokenizer.decode(prompt) == "<pad>Q: Tom has 7 apples.<end>\nA:"
+
+
+def test_a_completions_text_is_what_its_tokens_spell(make_policy) -> None:
+    """Whatever the tokenizer was saved with: transformers would write `apples.` and `is.`."""
+    tokenizer = unigram()
+    tokenizer.clean_up_tokenization_spaces = True
+    policy, text = replace(make_policy(0), tokenizer=tokenizer), "Tom has 7 apples . The answer is ."
+    assert policy.decode(tuple(tokenizer(text, add_special_tokens=False)["input_ids"])) == text
 
 
 def test_a_prompt_does_not_depend_on_the_day(make_policy) -> None:

@@ -75,7 +75,10 @@ class Policy:
 
     def decode(self, token_ids: tuple[int, ...]) -> str:
         """The completion's text, without its end token and other special tokens."""
-        return self.tokenizer.decode(list(token_ids), skip_special_tokens=True)
+        # Many tokenizers were saved with the clean-up on. It takes spaces away before `.`, `,` and `'s`.
+        return self.tokenizer.decode(
+            list(token_ids), skip_special_tokens=True, clean_up_tokenization_spaces=False
+        )
 
     def weights(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Names and tensors for `Engine.load_weights`."""
