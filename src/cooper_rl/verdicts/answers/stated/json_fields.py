@@ -8,6 +8,7 @@ from cooper_rl.verdicts.answers.stated.braces import closing_braces
 
 JSON_FIELD = re.compile(r'"(?:final[_ ]?)?answer"\s*:\s*', re.IGNORECASE)
 _JSON_STRING = re.compile(r'"((?:[^"\\]|\\.)*)"', re.DOTALL)
+_RAW_ENVIRONMENT = re.compile(r"(?<!\\)\\begin\{")
 _JSON_OTHER = re.compile(r"[^,}\n]{0,500}")
 _VALUE = re.compile(
     r'(?:\[|\{\s{0,9}"(?:value|result|answer)"\s{0,9}:)\s{0,9}([^\s\[\]{}][^\[\]{}\n]{0,300})[\]}]'
@@ -67,6 +68,9 @@ def _read_value(text: str, start: int) -> tuple[str, int]:
     try:
         return str(json.loads(f'"{string[1]}"')), string.end()
     except json.JSONDecodeError:
+        # LaTeX as it is written elsewhere: two backslashes end a row of its matrices.
+        if _RAW_ENVIRONMENT.search(string[1]):
+            return string[1], string.end()
         return string[1].replace("\\\\", "\\"), string.end()
 
 
