@@ -255,8 +255,9 @@ def test_log_probabilities_that_depend_on_the_longest_completion_beside_are_refu
         return completion_logprobs(policy, batch, temperature=1.0)[0, 0].item()
 
     longest = most - 3 + 1  # its last token is read by nobody
-    assert of_first(longest) == pytest.approx(of_first(1), abs=1e-6)
-    assert of_first(longest + 1) != pytest.approx(of_first(1), abs=1e-6)
+    alone = of_first(1)
+    assert of_first(longest) == pytest.approx(alone, abs=1e-6)
+    assert of_first(longest + 1) != pytest.approx(alone, abs=1e-6)
     prompts = [[10, 11, 12]] * 2
     assert split_completions(policy, prompts, [[13], [14] * longest], 100) == [[0, 1]]
     with pytest.raises(

@@ -13,6 +13,7 @@ from cooper_rl.errors import DataError, ModelError, TrainingError
 from cooper_rl.models.policy import load_model, load_policy, save_policy
 from cooper_rl.models.verify_rm import save_verify_rm
 from cooper_rl.tiny.tokenizer import build_tokenizer
+from tests.models.small_models import save_small
 from tests.models.tokenizers_like import unigram
 
 CPU = torch.device("cpu")
@@ -27,6 +28,27 @@ def test_a_saved_policy_loads_with_the_same_weights_and_tokens(make_policy, tmp_
     assert loaded.end_ids == policy.end_ids
     for name, tensor in policy.weights():
         assert torch.equal(tensor, dict(loaded.weights())[name])
+
+
+@pytest.mark.parametrize(
+    ("given", "do_sample"),
+    [({"temperature": 0.9, "top_p": 0.6}, True), ({"top_k": 5, "do_sample": False}, True), ({}, None)],
+)
+def test_a_policy_whose_file_names_a_temperature_alone_can_be_saved_by_every_transformers(
+    tmp_path: Path, given: dict[str, object], do_sample: bool | None
+) -> None:
+    """5.19 saves what is valid alone; 5.23 saves what it has read."""
+    folder = save_small("llama", tmp_path / "model")
+    place = folder / "generation_config.json"
+    place.write_text(json.dumps(json.loads(place.read_text()) | given))
+    loaded = load_policy(folder, device=CPU)
+    loaded.model.generation_config.validate(strict=True)
+    save_policy(loaded, tmp_path / "saved")
+    saved = json.loads((tmp_path / "saved" / "generation_config.json").read_text())
+    assert saved.get("do_sample") is do_sample
+    assert {key: saved[key] for key in given if key != "do_sample"} == {
+        key: value for key, value in given.items() if key != "do_sample"
+    }
 
 
 def test_saved_weights_can_be_read_by_whoever_reads_the_config(make_policy, tmp_path: Path) -> None:

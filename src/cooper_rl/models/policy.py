@@ -3,7 +3,7 @@
 import logging
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
@@ -97,6 +97,7 @@ def load_policy(
     model = load_model(AutoModelForCausalLM, name, device=device)
     tokenizer = load_tokenizer(name)
     end_ids = find_end_ids(name, model.generation_config, tokenizer, prompt_template=prompt_template)
+    _let_sample(model.generation_config)
     # A frozen model keeps nothing for a backward, in every pass that it computes.
     model.requires_grad_(is_trained)
     return Policy(
@@ -106,6 +107,21 @@ def load_policy(
         pad_id=tokenizer.pad_token_id,
         prompt_template=prompt_template,
     )
+
+
+def _let_sample(generation: Any) -> None:
+    """Let a model with a temperature sample, as whoever gave it one meant.
+
+    transformers 5.19, which vLLM brings into the image for GPUs, does not save one beside `do_sample` off or
+    absent, so that the first checkpoint would fail.
+    """
+    given = generation.do_sample
+    for do_sample in (given, True):
+        generation.do_sample = do_sample
+        with suppress(ValueError):
+            generation.validate(strict=True)
+            return
+    generation.do_sample = given  # it is not valid for another reason
 
 
 def save_policy(policy: Policy, path: Path) -> None:
