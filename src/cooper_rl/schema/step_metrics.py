@@ -137,7 +137,7 @@ class GateMetrics(Section):
     canary_rate: float | None = None
     rolled_back: bool | None = None
     data: int | None = None
-    """Fingerprint of the examples and canaries that were read; None in runs of earlier versions."""
+    """Fingerprint of the examples and canaries that were read."""
     start_accuracy: float | None = None
     start_canary_rate: float | None = None
     worst_attack_rise: float | None = None
