@@ -46,15 +46,6 @@ class CountingAssistant:
         return TinyAssistant().rewrite(items, seed=seed)
 
 
-class HedgingAssistant(CountingAssistant):
-    """Behind a network; three of its requests were sent twice."""
-
-    max_concurrency, num_hedged = 2, 3
-
-    def begin(self) -> None:
-        pass
-
-
 def make_trainer(
     make_policy,
     make_verify_rm,
@@ -401,11 +392,6 @@ def test_the_assistant_is_asked_only_where_there_is_a_positive(make_policy, make
     trainer = make_trainer(make_policy, make_verify_rm, rule, MIXED)
     run_step(trainer, 1, PROBLEMS)
     assert {item.problem_id for item in trainer.reward.pairs.maker.assistant.asked} == {"b"}
-
-
-def test_requests_that_were_sent_twice_are_counted(make_policy, make_verify_rm, rule) -> None:
-    trainer = make_trainer(make_policy, make_verify_rm, rule, MIXED, assistant=HedgingAssistant())
-    assert run_step(trainer, 1, PROBLEMS).metrics.pairs.hedged == 3
 
 
 def test_the_best_paid_rollout_of_each_problem_is_kept_best_first(make_policy, make_verify_rm, rule) -> None:

@@ -40,7 +40,6 @@ SERVER_KEYS = (
     "expected_answer_tokens",
     "rate_limit_patience_seconds",
     "backoff_seconds",
-    "hedge_after",
 )
 MAY_DIFFER = (
     "cooper.steps",

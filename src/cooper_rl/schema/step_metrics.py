@@ -106,7 +106,6 @@ class PairMetrics(Section):
     positives: int | None = None
     rewrites: int | None = None
     unanswered: int | None = None
-    hedged: int | None = None
     audited: int | None = None
     """Rollouts that were learned with their verdicts as labels."""
     audited_wrong: int | None = None
