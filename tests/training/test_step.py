@@ -9,7 +9,6 @@ import torch
 
 from cooper_rl.config.cooper import GateConfig
 from cooper_rl.domains.open import default_domain
-from cooper_rl.engines.base import ScriptedEngine
 from cooper_rl.errors import TrainingError
 from cooper_rl.models.verify_rm import VerifyItem, VerifyRM
 from cooper_rl.negatives.pairs import RewriteItem
@@ -23,6 +22,7 @@ from cooper_rl.training.pairing import PairMaker
 from cooper_rl.training.rollout import Scores, begin_rollouts
 from cooper_rl.training.step import Trainer, run_step, step_problems
 from tests.cooper_config import cooper_config
+from tests.stand_ins.scripted_engine import ScriptedEngine
 from tests.training.scripted import scripted_trainer, with_reward
 
 PROBLEMS = [
