@@ -3,7 +3,7 @@
     python -m benchmarks.labeling                 # all tables; throughput alone takes about five minutes
     python -m benchmarks.labeling --only accuracy
 
-Writes Markdown to the standard output; `docs/how-to/labeling.md` holds a run of it with machine and date.
+Writes Markdown to the standard output; `docs/lab/labeling.md` holds a run of it with machine and date.
 """
 
 import argparse

@@ -24,7 +24,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from cooper_rl.storage.base import content_sha256, file_sha256
+from cooper_rl.records.written import file_sha256
+from cooper_rl.storage.base import content_sha256
 from cooper_rl.storage.open import open_store
 from tests.stand_ins.fixtures import make_client, storage_config
 from tests.stand_ins.radosgw import Account, Gateway, run_gateway, why_missing

@@ -13,10 +13,9 @@ adds one thing to the way before it:
     serial      pairs after the policy update, in rounds (only here; the release does so)
     overlapped  pairs beside the policy update, in rounds: all items wait for the slowest before the next try
     streamed    every item has its tries on its own
-    hedged      `hedge_after`: a second request for a late answer
-    stale       `max_pair_staleness=1`: pairs of the step before
+    stale       `cooper.pairs.max_staleness=1`: pairs of the step before
 
-Ways are taken in turn, each from the same start; the first step warms up and is not counted. The first four
+Ways are taken in turn, each from the same start; the first step warms up and is not counted. The first three
 must make the same pairs, which is checked.
 """
 
@@ -55,7 +54,7 @@ from cooper_rl.training.pair_queue import PairQueue
 from cooper_rl.training.pairing import PairMaker
 from cooper_rl.training.step import run_step, step_problems
 
-WAYS = ("serial", "overlapped", "streamed", "hedged", "stale")
+WAYS = ("serial", "overlapped", "streamed", "stale")
 UNCHANGED = 0.25
 """Share of answers that are no negative."""
 
@@ -97,7 +96,6 @@ class Measured(NamedTuple):
     waited: float
     """Of these, waiting for pairs."""
     num_rewrites: int
-    num_hedged: int
     pairs: list[str]
 
 
@@ -111,7 +109,6 @@ def main() -> int:
     parser.add_argument("--repeats", type=int, default=2)
     parser.add_argument("--median-seconds", type=float, default=0.3)
     parser.add_argument("--sigma", type=float, default=1.0, help="1.0: one answer in 100 takes ten medians")
-    parser.add_argument("--hedge-after", type=float, default=2.0)
     options = parser.parse_args()
     logging.disable(logging.WARNING)
     slow = Slow(options.median_seconds, options.sigma)
@@ -126,9 +123,9 @@ def main() -> int:
             found[way].append(measure(way, repeat, url, options))
             say(f"{way:11}{found[way][-1].seconds_per_step:6.2f} s/step")
     server.terminate()
-    same = {tuple(row.pairs) for way in WAYS[:4] for row in found[way]}
-    say(f"median {slow.median_seconds} s, sigma {slow.sigma}, hedge_after {options.hedge_after}, ", end="")
-    say(f"{options.repeats} times {options.steps} steps; same pairs in the first four: {len(same) == 1}")
+    same = {tuple(row.pairs) for way in WAYS[:3] for row in found[way]}
+    say(f"median {slow.median_seconds} s, sigma {slow.sigma}; {options.repeats} times {options.steps} steps")
+    say(f"same pairs in the first three: {len(same) == 1}")
     serial = [row.seconds_per_step for row in found["serial"]]
     for way in WAYS:
         own = [row.seconds_per_step for row in found[way]]
@@ -138,7 +135,7 @@ def main() -> int:
         say(
             f"| {way} | {statistics.median(own):.2f} | {waited:.2f} | "
             f"{statistics.median(ratios):.2f}x ({min(ratios):.2f}-{max(ratios):.2f}) | "
-            f"{last.num_rewrites} + {last.num_hedged} |"
+            f"{last.num_rewrites} |"
         )
     return 0 if len(same) == 1 else 1
 
@@ -173,7 +170,6 @@ def measure(way: str, repeat: int, url: str, options: argparse.Namespace) -> Mea
         statistics.mean(seconds[1:]),
         statistics.mean(row.seconds["pairing"] for row in rows[1:]),
         int(sum(row.pairs.rewrites or 0 for row in rows[1:])),
-        int(sum(row.pairs.hedged or 0 for row in rows[1:])),
         pairs,
     )
 
@@ -190,8 +186,6 @@ def configure(way: str, repeat: int, url: str, options: argparse.Namespace) -> C
         "cooper.monitor=null",
         f"cooper.pairs.max_staleness={int(way == 'stale')}",
     ]
-    if way in ("hedged", "stale"):
-        values.append(f"{server}.hedge_after={options.hedge_after}")
     return load("laptop", values)
 
 

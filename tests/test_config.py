@@ -3,13 +3,11 @@
 import json
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pydantic import BaseModel
 
 from cooper_rl.config.load import load, preset_names, section_of
-from cooper_rl.config.renamed import RENAMED
 from cooper_rl.config.root import Config
 from cooper_rl.config.serve import LearnConfig, ServeConfig
 from cooper_rl.errors import ConfigError
@@ -254,19 +252,6 @@ def test_what_is_stored_needs_a_server(key: str, value: str) -> None:
     with pytest.raises(ConfigError, match=rf"{key}=s3://\.\.\. needs storage\.endpoint"):
         load("paper", [setting])
     assert load("paper", [setting, "storage.endpoint=http://minio:9000"]).storage.endpoint
-
-
-@pytest.mark.parametrize(("old", "new"), RENAMED.items())
-def test_a_key_of_an_earlier_version_is_refused_with_its_new_name(old: str, new: str) -> None:
-    with pytest.raises(ConfigError, match=rf"  {old}: has another name since 0\.2; write {new}$"):
-        load("laptop", [f"{old}=1"])
-
-
-@pytest.mark.parametrize("new", RENAMED.values())
-def test_a_new_name_is_a_key_of_today(new: str) -> None:
-    section: Any = Config
-    for part in new.split("."):
-        section = section_of(section.model_fields[part].annotation) or section.model_fields[part]
 
 
 @pytest.mark.parametrize("root", [Config, LearnConfig, ServeConfig])

@@ -47,6 +47,20 @@ def test_every_page_that_a_file_cites_exists() -> None:
     assert {(file, name) for file, name in cited if not (ROOT / name).is_file()} == set()
 
 
+def test_every_file_of_python_that_a_page_names_is_there() -> None:
+    """`method/losses.py` or `method/losses.py: pair_loss`, below any folder; history and decisions are never
+    rewritten, and `trl/` is TRL's."""
+    known = [f"/{path.relative_to(ROOT)}" for path in tracked("*.py")]
+    named = {
+        (page.relative_to(ROOT), name)
+        for page in PAGES
+        if page.name != "history.md" and "decisions" not in page.parts
+        for name in re.findall(r"`((?!trl/)[\w./-]+/\w+\.py)(?:`|:)", page.read_text(encoding="utf-8"))
+    }
+    assert len(named) > 100
+    assert [each for each in named if not any(path.endswith(f"/{each[1]}") for path in known)] == []
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_snippets_of_a_page_can_be_read(page: Path) -> None:
     """Python compiles and imports public names only or modules that exist; TOML and JSON parse."""

@@ -55,7 +55,6 @@ LEFT_MODULES = {"benchmarks._labelled", "torch._subclasses.fake_tensor"}
 LEFT = {
     ("test_engine_vllm.py", "_llm"),  # vLLM's own object, of which the engine shows nothing
     ("test_engine_vllm.py", "_sampling_params"),
-    ("test_hedging.py", "_seconds"),
     ("kill_service.py", "_line"),  # a kill between two writes, which no front door shows
     ("test_promote.py", "_store"),
 }

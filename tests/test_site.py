@@ -114,6 +114,13 @@ def test_no_page_loads_anything_from_elsewhere(site: Path) -> None:
     )
 
 
+def test_no_item_of_a_list_is_lost_in_a_paragraph(site: Path) -> None:
+    """Python-Markdown reads an item that follows an indented paragraph without a blank line as its text."""
+    pages = {page: page.read_text(encoding="utf-8") for page in sorted(site.rglob("*.html"))}
+    lost = re.compile(r"\n *(?:\d+\.|[-*]) <strong>[^<]*")
+    assert [(page.name, each) for page, text in pages.items() for each in lost.findall(text)] == []
+
+
 def test_no_style_loads_anything_from_elsewhere(site: Path) -> None:
     styles = sorted(site.rglob("*.css"))
     assert styles

@@ -301,30 +301,6 @@ def test_a_checkpoint_that_was_copied_is_not_removed(tmp_path: Path) -> None:
     assert not (tmp_path / "place" / "step-000001").exists()
 
 
-def test_checkpoints_of_a_version_without_claims_are_found_and_removed_as_far_as_their_manifests_go(
-    tmp_path: Path,
-) -> None:
-    """Their `writer` holds eight characters, and there is no marker."""
-    store = LocalStore(tmp_path / "place")
-    run = Run(store, tmp_path / "work", StorageConfig(keep_last=2))
-    for _ in range(2):
-        run.publish()
-    for step in (1, 2):
-        (tmp_path / "place" / f"step-{step:06d}" / "writer").write_text("0123abcd")
-    (tmp_path / "place" / ".cooper-rl").unlink()
-    (tmp_path / "place" / "step-000001" / "note.txt").write_text("mine")
-    leftover = tmp_path / "place" / "step-000007" / "policy"
-    leftover.mkdir(parents=True)
-    (leftover / "model.safetensors").write_text("of a killed run, which no manifest names")
-    run.start()
-    for _ in range(2):
-        run.publish()
-    found = sorted(path.name for path in (tmp_path / "place").glob("step-*"))
-    assert found == ["step-000001", "step-000003", "step-000004", "step-000007"]
-    assert [path.name for path in (tmp_path / "place" / "step-000001").iterdir()] == ["note.txt"]
-    assert (leftover / "model.safetensors").is_file()
-
-
 def test_a_marker_that_is_none_is_refused(tmp_path: Path) -> None:
     (tmp_path / ".cooper-rl").write_text("my notes")
     with pytest.raises(StorageError, match=r"\.cooper-rl: is not the mark of a place .*move that file away"):

@@ -14,10 +14,11 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from cooper_rl.config.data import GenerationConfig
 from cooper_rl.config.engine import EngineConfig
-from cooper_rl.engines.base import Engine, Generation, ScriptedEngine
+from cooper_rl.engines.base import Engine, Generation
 from cooper_rl.engines.hf import HFEngine
 from cooper_rl.engines.separate import SeparateEngine
 from cooper_rl.models.policy import Policy
+from tests.stand_ins.scripted_engine import ScriptedEngine
 
 END, PAD = 1, 0
 PROMPTS = [[5, 6, 7], [8, 9, 10, 11, 12, 13, 14], [15], [16, 17, 18, 19]]

@@ -9,7 +9,7 @@ from cooper_rl.errors import DataError
 from cooper_rl.records.step_metrics import read_metrics, write_metrics
 from cooper_rl.schema.step_metrics import StepMetrics
 
-OLD = Path(__file__).parents[1] / "data/checkpoint-29e2347/checkpoint/step-000002/metrics.jsonl"
+OLD = Path(__file__).parents[1] / "data/checkpoint-0.1.0/checkpoint/step-000002/metrics.jsonl"
 SMALLEST = {"step": 1, "rollout/verify_rm_reward": 0.5, "rollout/rule_accuracy": 0.25}
 
 
@@ -17,7 +17,7 @@ def test_an_earlier_versions_file_reads_and_is_written_as_it_was(tmp_path: Path)
     rows = read_metrics(OLD)
     assert [row.step for row in rows] == [1, 2]
     assert rows[1].policy is not None
-    assert (rows[1].policy.loss, rows[0].pairs.by_source["assistant"]) == (-7.402111077681184e-05, 2)
+    assert (rows[1].policy.loss, rows[0].pairs.by_source["assistant"]) == (0.0022704368457198143, 3)
     assert rows[0].others == {}, "every name has its field"
     write_metrics(tmp_path / "metrics.jsonl", rows)
     assert read_metrics(tmp_path / "metrics.jsonl") == rows

@@ -66,8 +66,7 @@ def test_a_request_that_takes_too_long_is_tried_again(serve_chat) -> None:
     assert judge.usage.num_retries == 1
 
 
-@pytest.mark.parametrize("hedge_after", [None, 3.0])
-def test_an_answer_that_never_ends_is_given_up(serve_chat, hedge_after: float | None) -> None:
+def test_an_answer_that_never_ends_is_given_up(serve_chat) -> None:
     """Blanks that keep a connection open, as some servers and proxies send them."""
 
     def blanks() -> Iterator[bytes]:
@@ -80,7 +79,6 @@ def test_an_answer_that_never_ends_is_given_up(serve_chat, hedge_after: float | 
             serve_chat(lambda *_: (200, {}, blanks())),
             timeout_seconds=0.4,
             max_attempts=2,
-            hedge_after=hedge_after,
         )
     )
     started = time.monotonic()
@@ -134,13 +132,12 @@ def test_a_server_that_is_not_there_is_named_at_once(caplog: pytest.LogCaptureFi
     )
 
 
-@pytest.mark.parametrize("hedge_after", [None, 3.0])
-def test_a_redirection_ends_the_run_and_names_the_place(serve_chat, hedge_after: float | None) -> None:
+def test_a_redirection_ends_the_run_and_names_the_place(serve_chat) -> None:
     """Such as a page to log in, which every other request would be sent to as well."""
     place = "https://login.example/sso?state=s3cret"
     server = serve_chat(lambda *_: (302, {"location": place}, ""))
     with pytest.raises(ServerError) as caught:
-        ChatJudge(config(server, max_concurrency=1, hedge_after=hedge_after)).judge([ITEM] * 20)
+        ChatJudge(config(server, max_concurrency=1)).judge([ITEM] * 20)
     assert "a redirection to https://login.example/sso?***; check base_url" in str(caught.value)
     assert len(server.bodies) == 1
 
@@ -302,8 +299,7 @@ def test_an_answer_that_is_no_chat_completion_is_asked_for_again(serve_chat) -> 
     assert judge.usage.num_retries == 1
 
 
-@pytest.mark.parametrize("hedge_after", [None, 2.0])
-def test_an_answer_without_end_is_not_read_whole(serve_chat, hedge_after: float | None) -> None:
+def test_an_answer_without_end_is_not_read_whole(serve_chat) -> None:
     sent = [0]
 
     def endless(number: int, body: dict[str, Any]) -> Reply:
@@ -314,21 +310,20 @@ def test_an_answer_without_end_is_not_read_whole(serve_chat, hedge_after: float 
 
         return 200, {}, parts()
 
-    judge = ChatJudge(config(serve_chat(endless), max_tokens=8, max_attempts=1, hedge_after=hedge_after))
+    judge = ChatJudge(config(serve_chat(endless), max_tokens=8, max_attempts=1))
     with pytest.raises(ServerError, match=r"the answer has over 1[0-9]{6} bytes"):
         judge.judge([ITEM])
     assert sent[0] < 64 << 20
 
 
-@pytest.mark.parametrize("hedge_after", [None, 2.0])
 def test_a_small_answer_that_unpacks_to_a_large_one_is_not_unpacked_whole(
-    serve_chat, hedge_after: float | None
+    serve_chat,
 ) -> None:
     """50 MB of zeros, which gzip packs into 50 KB: 8 tokens of 64 bytes and 1 MiB to spare are the bound."""
     bomb = gzip.compress(bytes(50_000_000))
     assert len(bomb) < 100_000
     server = serve_chat(lambda number, body: (200, {"content-encoding": "gzip"}, bomb))
-    judge = ChatJudge(config(server, max_tokens=8, max_attempts=1, hedge_after=hedge_after))
+    judge = ChatJudge(config(server, max_tokens=8, max_attempts=1))
     tracemalloc.start()
     try:
         with pytest.raises(

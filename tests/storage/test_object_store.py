@@ -13,8 +13,9 @@ import pytest
 
 from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.errors import DamagedObjectError, StorageError, WriteConflictError
+from cooper_rl.records.written import file_sha256
 from cooper_rl.storage import local as local_store
-from cooper_rl.storage.base import PIECE_BYTES, Content, ObjectStore, content_sha256, file_sha256
+from cooper_rl.storage.base import PIECE_BYTES, Content, ObjectStore, content_sha256
 from cooper_rl.storage.local import LocalStore
 from cooper_rl.storage.open import open_store
 from tests.stand_ins.fixtures import storage_config

@@ -7,7 +7,7 @@ from cooper_rl.negatives.pairs import RewriteItem
 from cooper_rl.tiny.assistant import TinyAssistant
 from cooper_rl.tiny.judge import judge_exactly
 from cooper_rl.tiny.problems import generate_stories
-from cooper_rl.tiny.solutions import ANSWER_FORMATS, write_solution
+from cooper_rl.tiny.solutions import Habits, solve
 from cooper_rl.verdicts.hybrid import JudgeItem
 
 
@@ -18,7 +18,7 @@ def items(count: int) -> list[RewriteItem]:
             str(number),
             story.question,
             str(story.answer),
-            write_solution(story, rng, answer_format=rng.choice(ANSWER_FORMATS)),
+            solve(story, rng, habits=Habits()).text,
         )
         for number, story in enumerate(generate_stories(count, rng))
     ]

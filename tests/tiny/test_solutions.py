@@ -7,11 +7,9 @@ from cooper_rl.tiny.meaning import spell
 from cooper_rl.tiny.problems import Step, Story, generate_stories
 from cooper_rl.tiny.solutions import (
     ANSWER_FORMATS,
-    RULE_READABLE,
     Habits,
     solve,
     state_answer,
-    write_solution,
 )
 from cooper_rl.verdicts.hybrid import JudgeItem
 
@@ -24,7 +22,9 @@ STORY = Story(
 
 
 def test_a_solution_shows_its_steps_and_then_the_answer_in_the_asked_format() -> None:
-    written = [write_solution(STORY, random.Random(0), answer_format=kind) for kind in ANSWER_FORMATS]
+    written = [
+        solve(STORY, random.Random(0), habits=Habits(), formats=(kind,)).text for kind in ANSWER_FORMATS
+    ]
     assert written == [
         "7-2=5;5*2=10.\n#### 10",
         "7-2=5;5*2=10.\n\\boxed{10}",
@@ -36,10 +36,9 @@ def test_a_solution_shows_its_steps_and_then_the_answer_in_the_asked_format() ->
 
 
 def test_half_of_the_formats_state_the_answer_in_words_that_no_rule_reads() -> None:
-    assert len(RULE_READABLE) * 2 == len(ANSWER_FORMATS)
-    for kind in ANSWER_FORMATS:
-        is_in_digits = "10" in state_answer(STORY, 10, answer_format=kind)
-        assert is_in_digits == (kind in RULE_READABLE)
+    in_digits = [kind for kind in ANSWER_FORMATS if "10" in state_answer(STORY, 10, answer_format=kind)]
+    assert in_digits == ["hash", "boxed", "sentence"]
+    assert len(in_digits) * 2 == len(ANSWER_FORMATS)
 
 
 def test_a_solver_without_bad_habits_is_always_right() -> None:

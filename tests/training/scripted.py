@@ -6,7 +6,6 @@ from typing import Any
 
 from cooper_rl.distributed.trainable import SingleProcess
 from cooper_rl.domains.open import default_domain
-from cooper_rl.engines.base import ScriptedEngine
 from cooper_rl.models.policy import Policy
 from cooper_rl.models.verify_rm import VerifyRM
 from cooper_rl.schema.data import Problem
@@ -15,6 +14,7 @@ from cooper_rl.training.pair_queue import PairQueue
 from cooper_rl.training.pairing import PairMaker
 from cooper_rl.training.reward_learner import RewardLearner
 from cooper_rl.training.step import Trainer
+from tests.stand_ins.scripted_engine import ScriptedEngine
 
 
 def scripted_trainer(

@@ -193,20 +193,23 @@ def test_a_run_reads_its_start_once_for_each_data(make_verify_rm) -> None:
     assert make_gate(config, verify_rm, held_out, seed=0, starts=[other]) == made
 
 
-def test_a_start_counts_where_an_earlier_version_named_no_data_and_not_where_half_of_it_is_missing(
-    make_verify_rm,
-) -> None:
+def test_a_start_counts_where_it_names_the_gates_data_and_nothing_is_missing(make_verify_rm) -> None:
     verify_rm = make_verify_rm(0)
     held_out = [example(n % 2, f"The answer is {n}.") for n in range(8)]
-    known = GateMetrics(start_accuracy=0.75, start_canary_rate=0.25, start_attacks={"empty": 0.125})
-    later = GateMetrics(start_accuracy=0.5, start_canary_rate=0.5)
+
+    def make(*starts: GateMetrics) -> RewardGate:
+        return make_gate(GateConfig(), verify_rm, held_out, seed=0, starts=starts)
 
     def start(*starts: GateMetrics) -> GateReading:
-        return make_gate(GateConfig(), verify_rm, held_out, seed=0, starts=starts).start
+        return make(*starts).start
 
-    assert start(known, later) == GateReading(0.75, 0.25, {"empty": 0.125})
-    read = start()
-    for missing in ("start_accuracy", "start_canary_rate"):
+    fresh = make()
+    read = fresh.start
+    attacks = {"empty": 0.125}
+    known = GateMetrics(data=fresh.data, start_accuracy=0.75, start_canary_rate=0.25, start_attacks=attacks)
+    later = known.model_copy(update={"start_accuracy": 0.5})
+    assert start(known, later) == GateReading(0.75, 0.25, attacks)
+    for missing in ("data", "start_accuracy", "start_canary_rate"):
         assert start(known.model_copy(update={missing: None})) == read
 
 

@@ -9,7 +9,6 @@ import torch
 
 from cooper_rl.config.cooper import GateConfig
 from cooper_rl.domains.open import default_domain
-from cooper_rl.engines.base import ScriptedEngine
 from cooper_rl.errors import TrainingError
 from cooper_rl.models.verify_rm import VerifyItem, VerifyRM
 from cooper_rl.negatives.pairs import RewriteItem
@@ -23,6 +22,7 @@ from cooper_rl.training.pairing import PairMaker
 from cooper_rl.training.rollout import Scores, begin_rollouts
 from cooper_rl.training.step import Trainer, run_step, step_problems
 from tests.cooper_config import cooper_config
+from tests.stand_ins.scripted_engine import ScriptedEngine
 from tests.training.scripted import scripted_trainer, with_reward
 
 PROBLEMS = [
@@ -44,15 +44,6 @@ class CountingAssistant:
     def rewrite(self, items, *, seed):
         self.asked.extend(items)
         return TinyAssistant().rewrite(items, seed=seed)
-
-
-class HedgingAssistant(CountingAssistant):
-    """Behind a network; three of its requests were sent twice."""
-
-    max_concurrency, num_hedged = 2, 3
-
-    def begin(self) -> None:
-        pass
 
 
 def make_trainer(
@@ -401,11 +392,6 @@ def test_the_assistant_is_asked_only_where_there_is_a_positive(make_policy, make
     trainer = make_trainer(make_policy, make_verify_rm, rule, MIXED)
     run_step(trainer, 1, PROBLEMS)
     assert {item.problem_id for item in trainer.reward.pairs.maker.assistant.asked} == {"b"}
-
-
-def test_requests_that_were_sent_twice_are_counted(make_policy, make_verify_rm, rule) -> None:
-    trainer = make_trainer(make_policy, make_verify_rm, rule, MIXED, assistant=HedgingAssistant())
-    assert run_step(trainer, 1, PROBLEMS).metrics.pairs.hedged == 3
 
 
 def test_the_best_paid_rollout_of_each_problem_is_kept_best_first(make_policy, make_verify_rm, rule) -> None:

@@ -1,11 +1,11 @@
 """Completions in groups, one for each problem, in any order of the rows."""
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cooper_rl.api.rows import Row
 from cooper_rl.errors import DataError
+from cooper_rl.method.questions import problem_id
 from cooper_rl.schema.data import FinishReason, Problem
 
 
@@ -46,7 +46,7 @@ def group_rows(rows: Sequence[Row]) -> list[CompletionGroup]:
                 "one reference answer"
             )
         problem = Problem(
-            id=first.group or _problem_id(first),
+            id=first.group or problem_id(first.question, first.reference_answer),
             source="reward",
             question=first.question,
             reference_answer=first.reference_answer,
@@ -54,8 +54,3 @@ def group_rows(rows: Sequence[Row]) -> list[CompletionGroup]:
         texts = tuple(rows[index].completion for index in indices)
         groups.append(CompletionGroup(problem, texts, tuple(indices)))
     return groups
-
-
-def _problem_id(row: Row) -> str:
-    """The same for the same problem in every run, since draws depend on it."""
-    return hashlib.blake2b(f"{row.question}\x1f{row.reference_answer}".encode(), digest_size=8).hexdigest()

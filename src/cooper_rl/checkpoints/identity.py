@@ -1,8 +1,7 @@
 """The identity of a run: the configuration and data that its numbers depend on (row 13).
 
 Values that differ from the defaults decide. A key that one side does not know, because its version is older
-or newer, counts as its default, so a new key at its default changes nothing. Keys of earlier versions are
-compared under the names they have today.
+or newer, counts as its default, so a new key at its default changes nothing.
 """
 
 import json
@@ -13,7 +12,6 @@ from typing import Any, NamedTuple, Union, get_args, get_origin
 from pydantic_core import PydanticUndefined
 
 from cooper_rl.checkpoints.manifest import CheckpointManifest
-from cooper_rl.config.renamed import current_key
 from cooper_rl.config.root import Config
 from cooper_rl.config.section import Section
 
@@ -39,8 +37,7 @@ def split_identity(values: Mapping[str, str], schema: type[Section] = Config) ->
 
 def differences(manifest: CheckpointManifest, here: RunIdentity, schema: type[Section] = Config) -> list[str]:
     """`key: value there, value here` for every key that makes a checkpoint one of another run."""
-    defaults_there = _named_today(manifest.defaults)
-    there = _with_sections({**_named_today(manifest.identity), **defaults_there}, schema)
+    there = _with_sections({**manifest.identity, **manifest.defaults}, schema)
     own = _with_sections({**here.chosen, **here.defaults}, schema)
     found: list[str] = []
     for key in sorted({*there, *own}):
@@ -48,7 +45,7 @@ def differences(manifest: CheckpointManifest, here: RunIdentity, schema: type[Se
         if before == now:
             continue
         is_new_default = before is None and is_default(key, now, schema)
-        is_gone_default = now is None and (key in defaults_there or is_default(key, before, schema))
+        is_gone_default = now is None and (key in manifest.defaults or is_default(key, before, schema))
         if not is_new_default and not is_gone_default:
             found.append(f"{key}: {before or 'absent'} there, {now or 'absent'} here")
     return found
@@ -110,7 +107,3 @@ def _section_in(annotation: Any) -> type[Section] | None:
     """The section that a field holds, be it optional or not."""
     options = get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else (annotation,)
     return next((each for each in options if isinstance(each, type) and issubclass(each, Section)), None)
-
-
-def _named_today(values: Mapping[str, str]) -> dict[str, str]:
-    return {current_key(key): value for key, value in values.items()}

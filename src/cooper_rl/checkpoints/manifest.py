@@ -32,8 +32,7 @@ class CheckpointManifest(Record):
     step: int
     score: float | None
     identity: dict[str, str]
-    """The source of the numbers: configuration that differs from the defaults, and hashes of the data.
-    Earlier versions wrote the whole configuration here."""
+    """The source of the numbers: configuration that differs from the defaults, and hashes of the data."""
     versions: dict[str, str]
     """Versions and hardware that wrote it; see `checkpoints/versions.py`."""
     history: tuple[CheckpointEntry, ...]
@@ -41,7 +40,7 @@ class CheckpointManifest(Record):
     sha256: dict[str, str]
     """Relative path -> hash of every other file in the folder."""
     defaults: dict[str, str] = Field(default_factory=dict[str, str])
-    """The rest of that configuration: keys that had their defaults. Empty in earlier versions."""
+    """The rest of that configuration: keys that had their defaults."""
     log: RunLog | None = None
     """The log with the rows of every step. None: the rows are in the folder itself, or nowhere."""
     checksum: str = ""
@@ -50,8 +49,8 @@ class CheckpointManifest(Record):
     def sealed(self) -> "CheckpointManifest":
         """The same with its checksum."""
         bare = self.model_copy(update={"checksum": ""})
-        unknown = {name for name in ("defaults", "log") if not getattr(self, name)}  # to earlier versions
-        hashed = bare.model_dump_json(exclude=unknown)
+        # 0.1.0 knew no log, and sealed without one.
+        hashed = bare.model_dump_json(exclude=set() if self.log else {"log"})
         return bare.model_copy(update={"checksum": hashlib.sha256(hashed.encode()).hexdigest()})
 
 

@@ -192,26 +192,6 @@ def _read_claim(store: ObjectStore, key: str) -> Claim | None:
         return None
 
 
-def adopt(store: ObjectStore, name: str, *, place: str) -> Claim | None:
-    """Claim what its manifest names of a checkpoint that a version without claims wrote; None without one.
-
-    Raises:
-        StorageError: the store cannot be used.
-    """
-    content = store.read(f"{name}/{MANIFEST}")
-    try:
-        sha256 = read_manifest(store, name).sha256
-    except DamagedObjectError:
-        return None
-    assert content is not None, "it has just been read"
-    sha256 = sha256 | {MANIFEST: hashlib.sha256(content.data).hexdigest()}
-    claimed = Claim(place=place, name=name, writer=secrets.token_hex(4), sha256=sha256)
-    # Another process may have adopted it meanwhile: the tag lets one claim stand.
-    found = store.read(f"{name}/{WRITER}")
-    store.write(f"{name}/{WRITER}", _dump(claimed), replaces=found.tag if found else None)
-    return claimed
-
-
 def remove(store: ObjectStore, claimed: Claim, *, keeps_log: bool) -> None:
     """Remove a claimed checkpoint: its manifest first, so that nobody takes the rest for one, its claim last.
 

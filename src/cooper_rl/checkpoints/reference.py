@@ -163,10 +163,6 @@ def newest_folder(checkpoint: Path) -> Path:
     pointer = store.read(LATEST)
     if pointer is None and any((checkpoint / file).is_file() for file in (MANIFEST, METRICS)):
         return checkpoint
-    if pointer is not None and NAME.fullmatch(pointer.name):
-        named = checkpoint / pointer.name
-        if named.is_dir() and not (named / MANIFEST).is_file():  # of an earlier version, which wrote none
-            return named
     return checkpoint / _latest(store, checkpoint)[0]
 
 

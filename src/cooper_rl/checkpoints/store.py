@@ -31,7 +31,7 @@ from cooper_rl.checkpoints.manifest import (
     dump_manifest,
     retained,
 )
-from cooper_rl.checkpoints.ownership import Claim, adopt, claim, mark, read_claim, remove
+from cooper_rl.checkpoints.ownership import Claim, claim, mark, read_claim, remove
 from cooper_rl.checkpoints.reading import Found, fetch, read_manifest
 from cooper_rl.checkpoints.search import (
     Manifests,
@@ -360,7 +360,8 @@ class CheckpointStore:
         try:
             names = checkpoint_names(self._store)
             for name in sorted(names - kept - self._others):
-                claimed = None if self._is_of_another_run(name) else self._claimed(name, name in before)
+                is_ours = not self._is_of_another_run(name)
+                claimed = read_claim(self._store, name, place=self.mark()) if is_ours else None
                 if claimed is None:
                     self._others.add(name)
                     logger.warning("%s/%s: it is not of this run, and stays", self.uri, name)
@@ -387,11 +388,6 @@ class CheckpointStore:
             return bool(differences(read_manifest(self._store, name), self._identity))
         except DamagedObjectError:  # never finished, or not whole: its claim decides
             return False
-
-    def _claimed(self, name: str, is_known: bool) -> Claim | None:
-        """The claim of a checkpoint; one of a version without claims is claimed by its manifest."""
-        claimed = read_claim(self._store, name, place=self.mark())
-        return adopt(self._store, name, place=self.mark()) if claimed is None and is_known else claimed
 
 
 def _as_pointer(name: str) -> bytes:

@@ -41,7 +41,7 @@ def _run(options: argparse.Namespace) -> str:
 
 
 def _write(folder: Path, path: Path) -> str:
-    from cooper_rl.records.files import atomic_path
+    from cooper_rl.records.files import write_text
     from cooper_rl.report.live import check_folder, live_page
 
     check_folder(folder)
@@ -50,6 +50,5 @@ def _write(folder: Path, path: Path) -> str:
         raise DataError(
             f"{folder}: no run below it has begun to train; wait for the first step of train-cooper"
         )
-    with atomic_path(path) as draft:
-        draft.write_text(page, encoding="utf-8")
+    write_text(path, page)
     return f"page: {path}\n"

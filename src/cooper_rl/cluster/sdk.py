@@ -78,7 +78,7 @@ def connect(config: LaunchConfig, *, silence_seconds: float | None = None) -> An
             f"with a service account that {RBAC} names"
         ) from error
     except Exception as error:  # of YAML, of a file that is missing or unreadable
-        reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        reason = in_one_line(f"{type(error).__name__}: {error}")[:300]
         raise LaunchError(
             f"launch.kind=trainjob: the way to a cluster cannot be read ({reason}); mend the file that "
             "KUBECONFIG names, or the service account's files in this pod"
@@ -172,7 +172,7 @@ def _explain(what: str, error: Exception, host: str) -> LaunchError:
             f"{what}: the API server {host} does not answer ({cause or error}); is the address right, and do "
             "network policies let this process reach it?"
         )
-    reason = " ".join(f"{error} ({type(error.__cause__).__name__}: {error.__cause__})".split())[:300]
+    reason = in_one_line(f"{error} ({type(error.__cause__).__name__}: {error.__cause__})")[:300]
     return LaunchError(f"{what}: {reason}; is {host} the API server of a cluster?")
 
 

@@ -10,15 +10,15 @@ from cooper_rl.comparison.arms import ABLATIONS, ARMS
 from cooper_rl.comparison.files import Files
 from cooper_rl.comparison.summary import HACKED_DROP, ArmRun, ArmSummary, CurveName, ExperimentReport
 from cooper_rl.comparison.texts import read_texts
-from cooper_rl.records.files import atomic_path
+from cooper_rl.records.files import write_text
 from cooper_rl.report.changes import direction
 from cooper_rl.report.figure import Color, Dash, Figure, Line, Plot
-from cooper_rl.report.markdown import plain
 from cooper_rl.report.numbers import in_points, name_steps, percent, points, with_interval
 from cooper_rl.report.page import render, versions
 from cooper_rl.report.plots import KL_LABEL, along_kl
 from cooper_rl.report.provenance import say_duration
 from cooper_rl.schema.reports import Interval
+from cooper_rl.schema.texts import plain
 
 Style = tuple[Color, Dash, str]
 """Colour, dash and marker of an arm's lines."""
@@ -113,8 +113,7 @@ def write_page(
         origin=origin,
         versions=versions(),
     )
-    with atomic_path(page) as draft:
-        draft.write_text(html, encoding="utf-8")
+    write_text(page, html)
 
 
 def figures(report: ExperimentReport) -> list[Figure]:

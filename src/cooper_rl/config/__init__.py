@@ -1,7 +1,7 @@
 """One frozen model per section; `load.load(preset, overrides)` is the way in.
 
 root            the whole configuration          load     presets, overrides, errors
-section         the base of every section        renamed  keys of earlier versions
+section         the base of every section
 data  models  engine  cooper  infrastructure     the sections
 serve  VerifyRM behind HTTP                      names    keys that a program can add
 kubernetes  texts that Kubernetes reads

@@ -120,9 +120,6 @@ class ServerConfig(Section):
     """Expected length of an answer, for the estimate before the start."""
     backoff_seconds: float = Field(default=1.0, ge=0)
     """Pause before the second try; it doubles with every further one."""
-    hedge_after: float | None = Field(default=None, gt=1)
-    """Ask a second time if an answer takes this many times the median so far and `max_concurrency` leaves
-    room. The answer that comes first counts. None: never."""
 
     @model_validator(mode="after")
     def _priced(self) -> Self:

@@ -16,7 +16,6 @@ from typing import Any, TypeVar, cast, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 
 from cooper_rl.addresses import redact_all
-from cooper_rl.config.renamed import RENAMED
 from cooper_rl.config.root import Config
 from cooper_rl.config.section import flatten
 from cooper_rl.config.serve import HttpConfig, LearnConfig, ServeConfig
@@ -216,9 +215,7 @@ def _explain(error: ValidationError, preset: str | None, root: type[BaseModel] =
     lines = [f"{name} is not a valid configuration:"]
     for item in error.errors(include_url=False):
         key = ".".join(str(part) for part in item["loc"]) or "(whole)"
-        if key in RENAMED:
-            lines.append(f"  {key}: has another name since 0.2; write {RENAMED[key]}")
-        elif item["type"] == "extra_forbidden":
+        if item["type"] == "extra_forbidden":
             known = _known_keys(item["loc"][:-1], root)
             close = difflib.get_close_matches(str(item["loc"][-1]), known, n=1)
             hint = f"did you mean {close[0]!r}?" if close else f"known here: {', '.join(known)}"

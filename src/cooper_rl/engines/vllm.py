@@ -26,6 +26,7 @@ from cooper_rl.errors import ConfigError, CooperError, ModelError, TrainingError
 from cooper_rl.machine.scratch import scratch_folder
 from cooper_rl.randomness import derive_seed
 from cooper_rl.schema.data import FinishReason
+from cooper_rl.schema.texts import in_one_line
 
 ENVIRONMENT = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the engine's core in this process, where the weights are
@@ -292,7 +293,7 @@ def _environment() -> Generator[None]:
 
 def explain(error: Exception, config: EngineConfig) -> ConfigError | ModelError:
     """vLLM's own message, and what to change."""
-    text = " ".join(str(error).split())
+    text = in_one_line(error)
     if "max_model_len" in text and "greater than the derived" in text:
         return ConfigError(
             f"engine.max_model_len={config.max_model_len} is more than the model was made for: lower it, or "

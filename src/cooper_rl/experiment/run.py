@@ -34,7 +34,7 @@ from cooper_rl.experiment.jobs import prepare_start, train_arm, written_files
 from cooper_rl.machine.cores import usable_cores
 from cooper_rl.machine.locking import only_process_in
 from cooper_rl.machine.workers import follow_parent
-from cooper_rl.records.files import atomic_path, check_foreign, write_report
+from cooper_rl.records.files import check_foreign, write_report, write_text
 from cooper_rl.report.live import live_page
 from cooper_rl.report.page import settings
 from cooper_rl.report.provenance import describe
@@ -149,8 +149,7 @@ def claim_folder(output: Path, config: Config) -> None:
             )
         return
     check_foreign(output, (_PAGE, _REPORT), mark=path.name)
-    with atomic_path(path) as draft:
-        draft.write_text(json.dumps(asked, indent=2) + "\n", encoding="utf-8")
+    write_text(path, json.dumps(asked, indent=2) + "\n")
 
 
 def _first_difference(known: object, asked: object, place: str = "") -> str:
@@ -192,8 +191,7 @@ def _write_partial_page(output: Path) -> None:
     """The runs' numbers by now, in the place of the report that follows."""
     page = live_page(output)
     if page is not None:
-        with atomic_path(output / _PAGE) as draft:
-            draft.write_text(page, encoding="utf-8")
+        write_text(output / _PAGE, page)
 
 
 def _raise_failure(future: Future[None], pool: ProcessPoolExecutor, folder: Path) -> None:

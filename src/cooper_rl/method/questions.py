@@ -51,3 +51,8 @@ def fingerprint(problem: Problem) -> str:
     """Names a problem by what can be learned from it: its question and its reference answer."""
     text = f"{question_key(problem.question)}\0{problem.reference_answer.strip()}"
     return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def problem_id(question: str, reference_answer: str) -> str:
+    """The id of a problem without one: the same in every file and run, since draws depend on it."""
+    return hashlib.blake2b(f"{question}\x1f{reference_answer}".encode(), digest_size=8).hexdigest()

@@ -10,6 +10,7 @@ from huggingface_hub import constants, get_session
 from huggingface_hub.errors import HTTPError  # pyright: ignore[reportPrivateImportUsage]
 
 from cooper_rl.outgoing import Obstacle, describe, hub_obstacle
+from cooper_rl.schema.texts import in_one_line
 from cooper_rl.waiting import Waiting
 
 logger = logging.getLogger(__name__)
@@ -43,7 +44,7 @@ def ask_hub() -> str | None:
 
 def explain_away(error: Exception) -> str:
     """The reason why the hub could not be asked, in one line, with what of this machine stands in the way."""
-    return f"the hub cannot be asked ({' '.join(describe(error, constants.ENDPOINT).split())[:400]})"
+    return f"the hub cannot be asked ({in_one_line(describe(error, constants.ENDPOINT))[:400]})"
 
 
 def explain_missing(error: Exception) -> Obstacle:

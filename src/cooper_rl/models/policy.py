@@ -23,6 +23,7 @@ from cooper_rl.models.lora import merged_weights
 from cooper_rl.models.precision import Compute
 from cooper_rl.outgoing import hub_obstacle
 from cooper_rl.records.written import check_replaceable, put_in_place, remove_written
+from cooper_rl.schema.texts import in_one_line
 
 FIXED_DATE = "{% macro strftime_now(format) %}26 Jul 2024{% endmacro %}"
 """Before a chat template: whoever asks for today's date (Llama 3 does) gets the day that Llama's own template
@@ -170,7 +171,7 @@ def explain_unreadable(name: str, error: Exception) -> ModelError:
             f"{name}: {found.reason}; {found.remedy}, or give a folder, or s3://bucket/prefix in the object "
             "store"
         )
-    reason = " ".join(str(error).split())[:300]
+    reason = in_one_line(error)[:300]
     if not Path(name).is_dir() and (why := ask_hub()) is not None:
         reason = f"{why}, and the cache of this machine does not have it"
     return ModelError(

@@ -44,11 +44,6 @@ class RemoteAssistant(Assistant, Protocol):
         """Items that it may be asked for at a time."""
         ...
 
-    @property
-    def num_hedged(self) -> int:
-        """Items that it was asked for a second time since `begin`, because their answers were late."""
-        ...
-
     def begin(self) -> None:
         """A step's rewrites begin: a server that was gone in the step before is asked again."""
         ...

@@ -215,10 +215,19 @@ def _write_line(lines: IO[str], record: Record) -> None:
     lines.write(json.dumps(record.model_dump(mode="json"), ensure_ascii=False) + "\n")
 
 
+def write_text(path: Path, text: str) -> None:
+    """Write a text as UTF-8, atomically.
+
+    Raises:
+        DataError: the path is no place for a file, or the disk refuses the write.
+    """
+    with atomic_path(path) as draft:
+        draft.write_text(text, encoding="utf-8")
+
+
 def write_report(path: Path, report: Record) -> None:
     """Write one record as indented JSON, atomically."""
-    with atomic_path(path) as draft:
-        draft.write_text(report.model_dump_json(indent=2) + "\n", encoding="utf-8")
+    write_text(path, report.model_dump_json(indent=2) + "\n")
 
 
 def read_report(path: Path, kind: type[R]) -> R:

@@ -4,13 +4,13 @@
 `model` (or `source`) and `finish_reason` are kept where a row has them.
 """
 
-import hashlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
 from cooper_rl.domains.base import FindReferenceFault
 from cooper_rl.errors import DataError
+from cooper_rl.method.questions import problem_id
 from cooper_rl.records.files import RawRow, parse_row
 from cooper_rl.records.layouts import translate_attempt
 from cooper_rl.records.rejected import refuse_fault, stream_checked
@@ -67,14 +67,12 @@ def _read(row: RawRow, stem: str, find_fault: FindReferenceFault) -> Answered:
         found = translate_attempt(row.value, find_fault)
     except DataError as error:
         raise DataError(f"{place}: {error}") from error
-    problem_id = _problem_id(found.question, found.reference_answer)
-    problem = Problem(
-        id=problem_id, source=stem, question=found.question, reference_answer=found.reference_answer
-    )
+    name = problem_id(found.question, found.reference_answer)
+    problem = Problem(id=name, source=stem, question=found.question, reference_answer=found.reference_answer)
     ending = _kept(row.value, "finish_reason")
     value = {
         "id": _kept(row.value, "id") or f"{stem}-{row.row}",
-        "problem_id": problem_id,
+        "problem_id": name,
         "model": _kept(row.value, "model") or _kept(row.value, "source") or stem,
         "text": found.completion,
         "finish_reason": ending if ending in get_args(FinishReason) else "stop",
@@ -85,9 +83,3 @@ def _read(row: RawRow, stem: str, find_fault: FindReferenceFault) -> Answered:
 def _kept(value: dict[str, Any], name: str) -> str:
     found = next((each for column, each in value.items() if column.lower() == name), None)
     return str(found).strip() if isinstance(found, str | int) else ""
-
-
-def _problem_id(question: str, reference_answer: str) -> str:
-    """The same for the same problem in every file."""
-    text = f"{question}\x1f{reference_answer}"
-    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()

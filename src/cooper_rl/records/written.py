@@ -29,7 +29,7 @@ class WrittenFiles(Record):
 def mark_written(folder: Path) -> None:
     """Note every file that is in the folder now as written by us."""
     own = [name for name in _entries(folder) if name != MARKER and not (folder / name).is_dir()]
-    write_report(folder / MARKER, WrittenFiles(sha256={name: _sha256(folder / name) for name in own}))
+    write_report(folder / MARKER, WrittenFiles(sha256={name: file_sha256(folder / name) for name in own}))
 
 
 def copy_written(source: Path, folder: Path) -> None:
@@ -75,7 +75,7 @@ def rewrite(folder: Path, name: str, text: str) -> None:
         draft.partial.write_text(text, encoding="utf-8")
         # Killed anywhere, it leaves no file that differs from the mark: nobody could replace the folder.
         (folder / name).unlink(missing_ok=True)
-        write_report(folder / MARKER, WrittenFiles(sha256={**known, name: _sha256(draft.partial)}))
+        write_report(folder / MARKER, WrittenFiles(sha256={**known, name: file_sha256(draft.partial)}))
         draft.partial.replace(folder / name)
 
 
@@ -151,7 +151,9 @@ def _foreign(folder: Path, besides: str) -> Path | None:
             is_own = any(each.startswith(f"{name}/") for each in own)
         else:
             # Only what the mark names is read: a pipe would be waited for, and a foreign file may be huge.
-            is_own = name in own and path.is_file() and not path.is_symlink() and own[name] == _sha256(path)
+            is_own = (
+                name in own and path.is_file() and not path.is_symlink() and own[name] == file_sha256(path)
+            )
         if not is_own:
             return path
     return None
@@ -169,6 +171,7 @@ def _walk(folder: Path, start: str) -> Generator[str]:
             yield from _walk(Path(entry.path), f"{start}{entry.name}/")
 
 
-def _sha256(path: Path) -> str:
+def file_sha256(path: Path) -> str:
+    """The hash of a file, as `sha256sum` shows it."""
     with path.open("rb") as content:
         return hashlib.file_digest(content, "sha256").hexdigest()

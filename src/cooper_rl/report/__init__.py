@@ -6,5 +6,5 @@ figure     how a figure is drawn            plots      which figures there are
 verify_rm  what VerifyRM is worth           red_team   texts that VerifyRM pays
 samples    what the policy writes           provenance machine, command, commit
 page       what all pages share             live       a run's page while it goes on
-watch      the server that shows it     markdown   text from data in a summary
+watch      the server that shows it
 """

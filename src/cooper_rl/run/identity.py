@@ -22,7 +22,8 @@ from cooper_rl.config.section import flatten
 from cooper_rl.domains.open import find_domain
 from cooper_rl.errors import ConfigError
 from cooper_rl.records.model_set import read_models
-from cooper_rl.storage.base import file_sha256, files_below
+from cooper_rl.records.written import file_sha256
+from cooper_rl.storage.base import files_below
 from cooper_rl.storage.model_reference import model_in
 from cooper_rl.storage.models import SUMS, find_model
 
@@ -40,7 +41,6 @@ SERVER_KEYS = (
     "expected_answer_tokens",
     "rate_limit_patience_seconds",
     "backoff_seconds",
-    "hedge_after",
 )
 MAY_DIFFER = (
     "cooper.steps",

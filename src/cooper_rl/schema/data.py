@@ -134,6 +134,8 @@ class PreferencePair(Record):
 class Pairing(Record):
     """The pairs of one step and what they cost; on disk while the next step has yet to learn from them."""
 
+    model_config = ConfigDict(extra="ignore")  # 0.2.0 counted second requests too
+
     pairs: list[PreferencePair] = []
     """Sorted by problem id, then by source."""
     audited: list[VerifyExample] = []
@@ -144,8 +146,6 @@ class Pairing(Record):
     """Texts asked of the assistant."""
     num_unanswered: int = 0
     """Texts that the assistant did not give, and rollouts that the judge could not be asked about."""
-    num_hedged: int = 0
-    """Texts that the assistant was asked for a second time because it was late."""
     num_judged_pairs: int = 0
     """Rollouts that the judge was asked about before they became negatives."""
     num_judged_audits: int = 0

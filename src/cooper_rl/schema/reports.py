@@ -6,7 +6,7 @@ A report is one JSON file; the dashboard shows its numbers.
 import math
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, ConfigDict
 
 from cooper_rl.schema.data import Record
 
@@ -69,17 +69,16 @@ class SampleReport(Report):
 class JudgeUsage(Record):
     """The requests to the judge's server in one run of the stage."""
 
+    model_config = ConfigDict(extra="ignore")  # 0.2.0 counted second requests too
+
     num_requests: int
-    """Requests that were sent: first tries, retries and second ones."""
+    """Requests that were sent: first tries and retries."""
     num_retries: int
     """Requests that were sent again after a failure or a refused rate."""
-    num_hedged: int = 0
-    """Requests that were made a second time because the answer was late (`server.hedge_after`)."""
     num_failed: int
     """Texts that were given up; their verdict is `unparsable` in this run, and the next one asks again."""
     prompt_tokens: int
-    """Tokens as the server states them, else estimated; a late request that lost counts like the one that
-    won."""
+    """Tokens as the server states them, else estimated."""
     completion_tokens: int
     cost: float | None = None
     """The cost of these tokens; None where `server` names no prices."""

@@ -106,7 +106,6 @@ class PairMetrics(Section):
     positives: int | None = None
     rewrites: int | None = None
     unanswered: int | None = None
-    hedged: int | None = None
     audited: int | None = None
     """Rollouts that were learned with their verdicts as labels."""
     audited_wrong: int | None = None
@@ -137,7 +136,7 @@ class GateMetrics(Section):
     canary_rate: float | None = None
     rolled_back: bool | None = None
     data: int | None = None
-    """Fingerprint of the examples and canaries that were read; None in runs of earlier versions."""
+    """Fingerprint of the examples and canaries that were read."""
     start_accuracy: float | None = None
     start_canary_rate: float | None = None
     worst_attack_rise: float | None = None

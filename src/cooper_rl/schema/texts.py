@@ -1,9 +1,13 @@
 """Characters that no file can hold, halves of surrogate pairs, which Python's texts and JSON can spell; and
-those that a terminal obeys.
+those that a terminal or a Markdown page obeys.
 
 Texts in memory are mended where they come in (`api`, a chat server's answers). Rows of files and requests
 over HTTP that hold one are refused, with their place.
 """
+
+import re
+
+_MARKUP = re.compile(r"[\\`*\[\]<>|]")
 
 
 def has_surrogates(text: str) -> bool:
@@ -37,3 +41,8 @@ def printable(text: str) -> str:
 def in_one_line(text: object) -> str:
     """Somebody else's text as a terminal may show it: one line, in which it obeys nothing."""
     return printable(" ".join(str(text).split()))
+
+
+def plain(text: str) -> str:
+    """Somebody else's text in a Markdown page: one line, with links, images, HTML and columns escaped."""
+    return _MARKUP.sub(r"\\\g<0>", " ".join(text.split()))

@@ -2,7 +2,7 @@
 
 open            judge and assistant of a configuration, and whether their servers answer
 judge           completions to verdicts           assistant  solutions to wrong ones
-chat            any OpenAI-compatible server      hedging  a second request for the slowest
+chat            any OpenAI-compatible server
 budget          what is asked, what it costs      pacing   fewer requests while a server limits its rate
 answers         of a bounded size, unpacked too
 verify_rm_http  VerifyRM behind HTTP              batcher  requests that wait are scored together

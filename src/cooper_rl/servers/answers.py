@@ -1,6 +1,6 @@
 """Answers of a server, bounded in bytes: as they come over the network, and unpacked.
 
-`servers/chat.py`, `servers/hedging.py` and `api/client.py` read every answer by what stands here.
+`servers/chat.py` and `api/client.py` read every answer by what stands here.
 """
 
 import math
@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 import httpx
 
@@ -20,13 +20,6 @@ MAX_BYTES_PER_TOKEN, SPARE_BYTES = 64, 1 << 20
 """An answer of more bytes than `max_tokens` can need is not read to its end."""
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 """No request follows one: what is posted, and the key, are for the address that was given."""
-
-
-class Posted(NamedTuple):
-    """An answer, and by how many requests it was asked for."""
-
-    answer: httpx.Response
-    num_requests: int = 1
 
 
 def max_answer_bytes(max_tokens: int) -> int:

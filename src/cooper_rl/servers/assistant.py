@@ -25,17 +25,10 @@ class ChatAssistant:
         self.name = server.model
         self.max_concurrency = server.max_concurrency
         self._client = ChatClient(server)
-        self._num_hedged_before = 0
-
-    @property
-    def num_hedged(self) -> int:
-        """Second requests since `begin`."""
-        return self._client.usage.num_hedged - self._num_hedged_before
 
     def begin(self) -> None:
         """A step's rewrites begin: a server that was gone in the step before is asked again."""
         self._client.begin()
-        self._num_hedged_before = self._client.usage.num_hedged
 
     def rewrite(self, items: Sequence[RewriteItem], *, seed: int) -> list[str | None]:
         """One rewrite per item, one after the other, in order; None where the server gave none.

@@ -51,10 +51,10 @@ class Ledger:
         self._lock = threading.Lock()
         self._sent = self._answered = self._on_their_way = 0
         self._prompt = self._completion = 0
-        self._retries = self._failed = self._hedged = 0
+        self._retries = self._failed = 0
         self._seconds = 0.0
 
-    def admit(self, *, is_hedge: bool = False) -> str | None:
+    def admit(self) -> str | None:
         """Count a request that is sent next; or say which limit forbids it, and then it may not be sent.
 
         Those on their way are taken to cost as much as the mean of those that were answered.
@@ -64,7 +64,6 @@ class Ledger:
             if spent is None:
                 self._sent += 1
                 self._on_their_way += 1
-                self._hedged += is_hedge
             return spent
 
     def end(self) -> None:
@@ -72,12 +71,12 @@ class Ledger:
         with self._lock:
             self._on_their_way -= 1
 
-    def pay(self, prompt_tokens: int, completion_tokens: int, *, num_requests: int) -> None:
-        """An answer came; where a second request had been made, the lost one is taken to cost as much."""
+    def pay(self, prompt_tokens: int, completion_tokens: int) -> None:
+        """An answer came."""
         with self._lock:
-            self._answered += num_requests
-            self._prompt += num_requests * max(0, prompt_tokens)
-            self._completion += num_requests * max(0, completion_tokens)
+            self._answered += 1
+            self._prompt += max(0, prompt_tokens)
+            self._completion += max(0, completion_tokens)
 
     def count(self, *, retries: int = 0, failed: int = 0, seconds: float = 0.0) -> None:
         """Tries that were repeated, texts that were given up, and time spent waiting for answers."""
@@ -93,7 +92,6 @@ class Ledger:
             return JudgeUsage(
                 num_requests=self._sent,
                 num_retries=self._retries,
-                num_hedged=self._hedged,
                 num_failed=self._failed,
                 prompt_tokens=self._prompt,
                 completion_tokens=self._completion,

@@ -26,14 +26,12 @@ from cooper_rl.schema.reports import JudgeUsage
 from cooper_rl.schema.texts import fits_header, replace_surrogates
 from cooper_rl.servers.answers import (
     REDIRECTS,
-    Posted,
     max_answer_bytes,
     post,
     read_retry_after,
     status_of,
 )
 from cooper_rl.servers.budget import Estimate, Ledger, count_tokens
-from cooper_rl.servers.hedging import Hedger
 from cooper_rl.servers.pacing import Pace
 from cooper_rl.waiting import Waiting
 
@@ -88,8 +86,6 @@ class ChatClient:
         self._http = open_client(server.timeout_seconds, limits=limits, headers=headers)
         self._proxy = through(url)
         self._ledger = Ledger(server)
-        hedger = None if server.hedge_after is None else Hedger(server, headers, self._ledger)
-        self._post = self._post_once if hedger is None else hedger.post
         self._pace = Pace(server.max_concurrency)
         limit = f"timeout_seconds={server.timeout_seconds:g}, max_attempts={server.max_attempts}"
         self._waiting = Waiting(self._shown, logger, limit=limit, first_seconds=SILENT_SECONDS)
@@ -240,7 +236,7 @@ class ChatClient:
                     "twice"
                 )
             try:
-                answer, num_requests = self._post(self._url, body)
+                answer = self._post(body)
             except httpx.RequestError as error:
                 raise _RetryError(redact_all(describe(error, self._url), self.server.base_url)) from error
             finally:
@@ -248,7 +244,7 @@ class ChatClient:
         if answer.status_code != 429:
             self._last_answer = time.monotonic()
         if answer.status_code == 200:
-            return self._read(answer, body, num_requests)
+            return self._read(answer, body)
         reason = status_of(answer, self._hide) + self._proxy
         if answer.status_code in REFUSALS:
             self._give_up(
@@ -260,12 +256,11 @@ class ChatClient:
         asked = read_retry_after(answer.headers)
         raise _RetryError(reason, asked_pause=asked, is_limited=answer.status_code == 429)
 
-    def _post_once(self, url: str, body: dict[str, Any]) -> Posted:
+    def _post(self, body: dict[str, Any]) -> httpx.Response:
         max_bytes = max_answer_bytes(self.server.max_tokens)
-        seconds = self.server.timeout_seconds
-        return Posted(post(self._http, url, body, max_bytes=max_bytes, max_seconds=seconds))
+        return post(self._http, self._url, body, max_bytes=max_bytes, max_seconds=self.server.timeout_seconds)
 
-    def _read(self, answer: httpx.Response, body: dict[str, Any], num_requests: int) -> str:
+    def _read(self, answer: httpx.Response, body: dict[str, Any]) -> str:
         text, value, fault = "", None, None
         try:
             value = answer.json()
@@ -280,7 +275,7 @@ class ChatClient:
             prompt_tokens = prompt_tokens or count_tokens(sent)
             completion_tokens = completion_tokens or count_tokens(text)
         if prompt_tokens or completion_tokens:  # of an answer without a text too, if the server says so
-            self._ledger.pay(prompt_tokens, completion_tokens, num_requests=num_requests)
+            self._ledger.pay(prompt_tokens, completion_tokens)
         if fault is not None:
             shown = self._hide(answer.text)[:200]
             raise _RetryError(f"not a chat completion: {shown!r}{self._proxy}") from fault

@@ -161,7 +161,6 @@ def _small(server: ServerConfig) -> dict[str, object]:
         "max_requests": None,
         "max_total_tokens": None,
         "max_cost": None,
-        "hedge_after": None,
     }
 
 

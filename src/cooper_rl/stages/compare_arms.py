@@ -13,7 +13,7 @@ from cooper_rl.comparison.page import to_markdown, write_page
 from cooper_rl.comparison.summary import ExperimentReport, summarise
 from cooper_rl.config.root import Config
 from cooper_rl.errors import ConfigError, DataError
-from cooper_rl.records.files import atomic_path, write_report
+from cooper_rl.records.files import write_report, write_text
 from cooper_rl.report.page import settings
 from cooper_rl.report.provenance import describe
 from cooper_rl.schema.paths import Input, Inputs, OutputFile
@@ -47,8 +47,7 @@ def run(
     )
     result = summarise(files, config)
     write_page(result, page, files=files, origin=describe(settings(config)))
-    with atomic_path(summary) as draft:
-        draft.write_text(to_markdown(result), encoding="utf-8")
+    write_text(summary, to_markdown(result))
     write_report(report, result)
     return result
 

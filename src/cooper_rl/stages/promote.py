@@ -31,7 +31,7 @@ from cooper_rl.errors import DataError, WriteConflictError
 from cooper_rl.machine.scratch import scratch_folder
 from cooper_rl.method.intervals import clustered_interval
 from cooper_rl.method.questions import draw_evaluated, fingerprint
-from cooper_rl.records.files import atomic_path, read_records, read_report, write_records, write_report
+from cooper_rl.records.files import read_records, read_report, write_records, write_report, write_text
 from cooper_rl.report.changes import outcomes
 from cooper_rl.run.identity import check_conditions, evaluation_conditions
 from cooper_rl.run.promotion import Evaluated, check_same_set, decide, title, to_markdown
@@ -88,8 +88,7 @@ def run(
     logger.info("promote %s: %s", title(result), " ".join(result.reasons))
     if result.is_promoted:
         register_champion(config.registry, result, place=registry.uri, run_key=config.storage.run_key)
-    with atomic_path(summary) as draft:
-        draft.write_text(to_markdown(result), encoding="utf-8")
+    write_text(summary, to_markdown(result))
     write_report(report, result)
     return result
 

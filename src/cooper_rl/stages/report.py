@@ -16,7 +16,7 @@ from cooper_rl.checkpoints.reading import fetch, read_manifest
 from cooper_rl.checkpoints.reference import newest_folder
 from cooper_rl.config.root import Config
 from cooper_rl.errors import DataError
-from cooper_rl.records.files import atomic_path, read_records, read_report, write_report
+from cooper_rl.records.files import atomic_path, read_records, read_report, write_report, write_text
 from cooper_rl.records.step_metrics import read_metrics
 from cooper_rl.report import plots, provenance
 from cooper_rl.report import red_team as attacks
@@ -114,8 +114,7 @@ def run(
         written=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
     )
     for path, text in ((page, html), (summary, markdown)):
-        with atomic_path(path) as draft:
-            draft.write_text(text, encoding="utf-8")
+        write_text(path, text)
     if picture is not None:
         with atomic_path(picture) as draft:
             draft.write_bytes(draw_png(headline))

@@ -20,11 +20,11 @@ from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.config.load import load
 from cooper_rl.config.root import Config
 from cooper_rl.errors import ConfigError, LaunchError, StorageError
-from cooper_rl.records.files import atomic_path, read_report, write_report
-from cooper_rl.report.markdown import plain
+from cooper_rl.records.files import read_report, write_report, write_text
 from cooper_rl.run.chain import FROZEN_ARM
 from cooper_rl.schema.paths import Input, OutputFile
 from cooper_rl.schema.runs import RunEnding, RunEndReport
+from cooper_rl.schema.texts import plain
 from cooper_rl.storage.open import open_store
 
 logger = logging.getLogger(__name__)
@@ -91,8 +91,7 @@ def run(
         ended_jobs=left.deleted,
     )
     text = to_markdown(ending, result, config, trouble=found.trouble, doubts=left.doubts)
-    with atomic_path(summary) as draft:
-        draft.write_text(text, encoding="utf-8")
+    write_text(summary, text)
     write_report(report, result)
     logger.info("summarise_run state=%s failures=%s", result.state, result.failures)
     return result

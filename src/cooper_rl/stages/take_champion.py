@@ -25,7 +25,7 @@ from cooper_rl.config.root import Config
 from cooper_rl.errors import DataError
 from cooper_rl.machine.scratch import scratch_folder
 from cooper_rl.method.questions import fingerprint, without_questions
-from cooper_rl.records.files import atomic_path, read_records, read_report, write_records, write_report
+from cooper_rl.records.files import read_records, read_report, write_records, write_report, write_text
 from cooper_rl.records.model_set import MANIFEST
 from cooper_rl.records.written import check_own, check_replaceable, copy_written, remove_written
 from cooper_rl.report.numbers import percent
@@ -85,8 +85,7 @@ def run(
         else:
             models.mkdir(parents=True, exist_ok=True)
     logger.info("take_champion %s", result.statement)
-    with atomic_path(summary) as draft:
-        draft.write_text(f"# Where this retraining starts\n\n{result.statement}\n", encoding="utf-8")
+    write_text(summary, f"# Where this retraining starts\n\n{result.statement}\n")
     write_report(report, result)
     return result
 

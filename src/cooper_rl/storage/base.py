@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from cooper_rl.errors import DamagedObjectError, StorageError
+from cooper_rl.records.written import file_sha256
 
 BLOCK_BYTES = 1 << 18
 """Bytes hashed and written at a time: they fit the fastest cache of a processor core."""
@@ -146,12 +147,6 @@ def check_key(key: str) -> str:
 def files_below(folder: Path) -> list[str]:
     """Relative paths of all files, sorted."""
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
-
-
-def file_sha256(path: Path) -> str:
-    """The hash of a file, as `sha256sum` shows it."""
-    with path.open("rb") as content:
-        return hashlib.file_digest(content, "sha256").hexdigest()
 
 
 def content_sha256(path: Path) -> str:

@@ -32,6 +32,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from cooper_rl.errors import EXIT_INTERRUPTED, EXIT_USER_ERROR, ConfigError, CooperError, StorageError
 from cooper_rl.outgoing import CONNECT_SECONDS, authorities
 from cooper_rl.progress import show_log
+from cooper_rl.schema.texts import in_one_line
 from cooper_rl.storage.transfer import read_secret
 from cooper_rl.waiting import Waiting
 
@@ -168,7 +169,7 @@ def _run(options: argparse.Namespace) -> None:
             with waiting.asked():
                 prepare_users(admin, plan, policies=options.plan.parent, credentials=options.users)
     except (MinioException, MinioAdminException, urllib3.exceptions.HTTPError, ValueError) as error:
-        reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        reason = in_one_line(f"{type(error).__name__}: {error}")[:300]
         raise StorageError(
             f"{options.endpoint}: {reason}; check that the server runs and that {options.administrator} "
             "holds its administrator's credentials"

@@ -17,7 +17,8 @@ from pathlib import Path
 from cooper_rl.errors import DamagedObjectError, StorageError, WriteConflictError
 from cooper_rl.machine.drafts import draft_beside, flush
 from cooper_rl.machine.locking import lock
-from cooper_rl.storage.base import Content, check_key, file_sha256, is_unharmed
+from cooper_rl.records.written import file_sha256
+from cooper_rl.storage.base import Content, check_key, is_unharmed
 
 PARTIAL = ".partial"
 _DRAFT = re.compile(r".+\.[0-9a-f]{16}-[0-9a-f]{8}\.partial")

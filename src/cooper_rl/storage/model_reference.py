@@ -17,9 +17,9 @@ from cooper_rl.config.infrastructure import StorageConfig, is_stored
 from cooper_rl.errors import DataError, WriteConflictError
 from cooper_rl.machine.scratch import scratch_folder
 from cooper_rl.records.files import read_report, write_report
-from cooper_rl.records.written import MARKER, check_own, check_replaceable
+from cooper_rl.records.written import MARKER, check_own, check_replaceable, file_sha256
 from cooper_rl.schema.data import Record
-from cooper_rl.storage.base import content_sha256, file_sha256, files_below
+from cooper_rl.storage.base import content_sha256, files_below
 from cooper_rl.storage.models import PIN, SUMS, read_sums
 from cooper_rl.storage.open import open_store
 

@@ -22,7 +22,7 @@ from cooper_rl.errors import DataError, WriteConflictError, how_to_install
 from cooper_rl.outgoing import describe, hub_obstacle, open_client, through, unpack
 from cooper_rl.progress import Progress
 from cooper_rl.records.files import SUFFIXES, RawRow
-from cooper_rl.schema.texts import printable
+from cooper_rl.schema.texts import in_one_line, printable
 from cooper_rl.waiting import Waiting
 
 logger = logging.getLogger(__name__)
@@ -171,7 +171,7 @@ def read_hub(text: str, *, away: str | None = None) -> Iterator[RawRow]:
                 f"{text}: the hub data set cannot be read: {away}, and the cache of this machine does not "
                 "have it. Download its Parquet file on another machine and give the path"
             ) from error
-        reason = " ".join(describe(error, constants.ENDPOINT).split())[:400]
+        reason = in_one_line(describe(error, constants.ENDPOINT))[:400]
         raise DataError(
             f"{text}: the hub data set cannot be read ({reason}); check owner/name, "
             "config and split. Without a way to the hub, download its Parquet file on another machine and "

@@ -32,14 +32,8 @@ from cooper_rl.errors import DamagedObjectError, StorageError, WriteConflictErro
 from cooper_rl.machine.daemon_pool import is_hasty, wait_at_most
 from cooper_rl.machine.drafts import draft_beside
 from cooper_rl.outgoing import CONNECT_SECONDS, authorities
-from cooper_rl.storage.base import (
-    BLOCK_BYTES,
-    PIECE_BYTES,
-    Content,
-    check_key,
-    file_sha256,
-    joined_sha256,
-)
+from cooper_rl.records.written import file_sha256
+from cooper_rl.storage.base import BLOCK_BYTES, PIECE_BYTES, Content, check_key, joined_sha256
 from cooper_rl.storage.transfer import (
     BlockwisePool,
     bare_key,

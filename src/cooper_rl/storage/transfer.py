@@ -18,7 +18,7 @@ from urllib3.exceptions import HTTPError, SSLError
 from cooper_rl.config.infrastructure import StorageConfig
 from cooper_rl.errors import DamagedObjectError, StorageError, WriteConflictError
 from cooper_rl.machine.daemon_pool import DaemonPool
-from cooper_rl.schema.texts import fits_header
+from cooper_rl.schema.texts import fits_header, in_one_line
 
 T = TypeVar("T")
 
@@ -198,7 +198,7 @@ def explain_refusal(place: str, error: Exception, *, config: StorageConfig) -> S
 
 def reason_of(error: Exception) -> str:
     """The server's answer, or what stood in the way of one."""
-    reason = _code(error) or " ".join(f"{type(error).__name__}: {error}".split())[:300]
+    reason = _code(error) or in_one_line(f"{type(error).__name__}: {error}")[:300]
     if isinstance(error, S3Error) and error.message:
         reason += f", {error.message[:300]!r}"
     return reason

@@ -14,8 +14,6 @@ from cooper_rl.tiny.problems import MAX_VALUE, Operation, Step, Story
 
 AnswerFormat = Literal["hash", "boxed", "sentence", "boxed_word", "sentence_word", "story_word"]
 ANSWER_FORMATS: tuple[AnswerFormat, ...] = get_args(AnswerFormat)
-RULE_READABLE: frozenset[AnswerFormat] = frozenset(("hash", "boxed", "sentence"))
-"""Formats that the rule verifier can parse; from the others it abstains."""
 
 SLIPS = (-10, -2, -1, 1, 2, 10)
 
@@ -33,20 +31,12 @@ class Habits(NamedTuple):
     """Rate of a closing sentence that names another number than the steps gave."""
 
 
-EXACT = Habits()
-
-
 class Solution(NamedTuple):
     """A written solution and the number that it states."""
 
     text: str
     value: int
     answer_format: AnswerFormat
-
-
-def write_solution(story: Story, rng: random.Random, *, answer_format: AnswerFormat) -> str:
-    """A correct chain of thought, `7-2=5;5*2=10.`, and the answer in this format."""
-    return solve(story, rng, habits=EXACT, formats=(answer_format,)).text
 
 
 def solve(

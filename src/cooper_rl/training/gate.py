@@ -120,9 +120,7 @@ def make_gate(
 def _known_start(starts: Sequence[GateMetrics], key: int) -> GateReading | None:
     """The start as the first step on the same data recorded it."""
     for gate in starts:
-        # Runs of earlier versions do not name their data.
-        is_same = gate.data is None or gate.data == key
-        if is_same and gate.start_accuracy is not None and gate.start_canary_rate is not None:
+        if gate.data == key and gate.start_accuracy is not None and gate.start_canary_rate is not None:
             return GateReading(gate.start_accuracy, gate.start_canary_rate, gate.start_attacks)
     return None
 

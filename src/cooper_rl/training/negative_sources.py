@@ -41,8 +41,6 @@ class Found(NamedTuple):
     """Requests to an assistant."""
     num_unanswered: int = 0
     """Requests to an assistant or judge that came to nothing."""
-    num_hedged: int = 0
-    """Requests that were made a second time, because their answers were late."""
     num_judged: int = 0
     """Rollouts that a judge was asked about."""
 
@@ -109,14 +107,12 @@ class Writing:
         Local writers are asked for all items together. Behind a network every item has its attempts on its
         own, so that none waits for the slowest of the others.
         """
-        num_hedged = 0
         if not isinstance(self.writer, RemoteAssistant):
             written = [self._write(items, seed)]
         else:
             self.writer.begin()
             with DaemonPool(self.writer.max_concurrency, "negatives") as threads:
                 written = list(threads.map(lambda item: self._write([item], seed), items))
-            num_hedged = self.writer.num_hedged
         failure = next((part.failure for part in written if part.failure is not None), None)
         if failure is not None:
             logger.warning("this step asks its other sources for negatives: %s", failure)
@@ -127,7 +123,6 @@ class Writing:
             texts,
             num_rewrites=sum(part.num_rewrites for part in written),
             num_unanswered=sum(part.num_unanswered for part in written),
-            num_hedged=num_hedged,
         )
 
     def _write(self, items: Sequence[RewriteItem], seed: int) -> "_Written":

@@ -78,7 +78,6 @@ class PairMaker:
             num_positives=len(positives),
             num_rewrites=counts["rewrites"],
             num_unanswered=counts["unanswered"] + audited.num_unanswered,
-            num_hedged=counts["hedged"],
             num_judged_pairs=counts["judged"],
             num_judged_audits=audited.num_judged,
         )
@@ -105,7 +104,6 @@ class PairMaker:
         found = source.find(items, groups, scores, seed=seed)
         counts["rewrites"] += found.num_rewrites
         counts["unanswered"] += found.num_unanswered
-        counts["hedged"] += found.num_hedged
         counts["judged"] += found.num_judged
         return [
             PreferencePair(

@@ -247,7 +247,6 @@ def _describe_pairs(pairing: Pairing) -> PairMetrics:
         positives=pairing.num_positives,
         rewrites=pairing.num_rewrites,
         unanswered=pairing.num_unanswered,
-        hedged=pairing.num_hedged or None,
         audited=len(pairing.audited) or None,
         audited_wrong=sum(not each.label for each in pairing.audited) if pairing.audited else None,
         by_source={source: sources[source] for source in names.NEGATIVE_SOURCES.names},

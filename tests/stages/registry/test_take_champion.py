@@ -13,13 +13,13 @@ from cooper_rl.method.questions import fingerprint
 from cooper_rl.models.policy import save_policy
 from cooper_rl.records.files import read_records, read_report, write_records, write_report
 from cooper_rl.records.model_set import read_models
+from cooper_rl.records.written import file_sha256
 from cooper_rl.redteam.negatives import read_attacks
 from cooper_rl.schema.data import Problem, VerifyExample
 from cooper_rl.schema.red_team import AttackText
 from cooper_rl.schema.reports import ModelSet
 from cooper_rl.schema.runs import ChampionReport
 from cooper_rl.stages import promote, take_champion
-from cooper_rl.storage.base import file_sha256
 from cooper_rl.storage.models import at_hand
 from tests.stages.champions import (
     EXAMPLES,

@@ -15,10 +15,10 @@ from cooper_rl.config.load import load, preset_names
 from cooper_rl.config.root import Config
 from cooper_rl.errors import ConfigError, LaunchError, StorageError
 from cooper_rl.records.step_metrics import read_metrics
+from cooper_rl.records.written import file_sha256
 from cooper_rl.run.launching import StagedInputs, fetch_inputs, stage_inputs
 from cooper_rl.schema.reports import CooperReport
 from cooper_rl.stages import summarise_run, train_cooper
-from cooper_rl.storage.base import file_sha256
 from cooper_rl.storage.local import LocalStore
 from cooper_rl.storage.open import open_store
 from tests.stages.conftest import SMALL, Files

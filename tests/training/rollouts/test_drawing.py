@@ -8,11 +8,12 @@ import pytest
 
 from cooper_rl.config.data import GenerationConfig
 from cooper_rl.distributed.ranks import ALONE, Ranks
-from cooper_rl.engines.base import Generation, ScriptedEngine
+from cooper_rl.engines.base import Generation
 from cooper_rl.errors import TrainingError
 from cooper_rl.models.policy import Policy
 from cooper_rl.schema.data import Problem
 from cooper_rl.training.rollout import RolloutGroup, begin_rollouts
+from tests.stand_ins.scripted_engine import ScriptedEngine
 
 PROBLEMS = [
     Problem(id=str(n), source="t", question=f"Tom has {n} apples.", reference_answer="1") for n in (3, 5, 7)

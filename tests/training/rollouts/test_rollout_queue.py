@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
-from cooper_rl.engines.base import Generation, ScriptedEngine
+from cooper_rl.engines.base import Generation
 from cooper_rl.schema.data import Problem
 from cooper_rl.training.reward_learner import step_seed
 from cooper_rl.training.rollout import RolloutGroup
 from cooper_rl.training.rollout_queue import Drawn, RolloutQueue, read_drawn
 from cooper_rl.training.step import run_step, step_problems
+from tests.stand_ins.scripted_engine import ScriptedEngine
 from tests.training.test_step import MIXED, PROBLEMS, make_trainer
 
 PROMPT = (5, 6)

@@ -1,7 +1,7 @@
 """Lessons that VerifyRM gets before whole completions, and their order (row 4).
 
 All of it is optional and off in the paper's recipe. A backbone that was pre-trained on text brings the first
-lesson along; a model from scratch does not (docs/results/real_data.md has what each is worth).
+lesson along; a model from scratch does not (docs/lab/real_data.md has what each is worth).
 `fit_verify_rm.py` teaches a lesson.
 """
 
