@@ -26,6 +26,8 @@ class RunState(Record):
     """Highest accuracy by the judge on held-out problems."""
     best_judged_step: int | None = None
     """The step of that evaluation; None in checkpoints of earlier versions too."""
+    best_by_problem: tuple[float, ...] = ()
+    """Accuracy of each held-out problem in that evaluation; empty in checkpoints of earlier versions too."""
     evaluated_under: str | None = None
     """Names the settings of these evaluations; None in checkpoints of earlier versions too."""
     shortcut_auroc: float | None = None
@@ -55,11 +57,19 @@ class RunState(Record):
         """Before an evaluation: accuracies under other settings are no measure for it, and are forgotten."""
         changes: dict[str, object] = {"evaluated_under": conditions}
         if self.evaluated_under not in (None, conditions):
-            changes |= {"best_judged": None, "best_judged_step": None}
+            changes |= {"best_judged": None, "best_judged_step": None, "best_by_problem": ()}
         return self.model_copy(update=changes)
 
-    def after(self, row: StepMetrics, monitor: MonitorState) -> "RunState":
-        """After a step with these metrics, at which the monitor came to this state."""
+    def after(
+        self, row: StepMetrics, monitor: MonitorState, judged_by_problem: tuple[float, ...] = ()
+    ) -> "RunState":
+        """After a step with these metrics, at which the monitor came to this state.
+
+        Args:
+            row: The step's metrics.
+            monitor: Its state.
+            judged_by_problem: Accuracy by the judge of each held-out problem, where the step was evaluated.
+        """
         is_denied, judged = bool(row.monitor.denied), row.eval.judge_accuracy
         changes: dict[str, object] = {"monitor": monitor.after_denial() if is_denied else monitor}
         changes["num_pairs"] = self.num_pairs + int(row.pairs.count or 0)
@@ -68,6 +78,7 @@ class RunState(Record):
             changes["first_alarm_step"] = row.step
         if judged is not None and (self.best_judged is None or judged > self.best_judged):
             changes |= {"best_judged": judged, "best_judged_step": row.step}
+            changes["best_by_problem"] = judged_by_problem
         if row.pairs.shortcut_auroc is not None:
             changes["shortcut_auroc"] = row.pairs.shortcut_auroc
         known = {each.data for each in self.gate_starts}

@@ -86,7 +86,8 @@ class MonitorConfig(Section):
     reward did not fall and rule accuracy did not rise."""
     max_judged_drop: float | None = Field(default=0.02, ge=0, le=1)
     """The drop of accuracy by the judge below its best that is allowed, beside chance: an evaluation raises
-    the alarm if the upper end of its interval is lower. None: no alarm about it."""
+    the alarm if the 95 % interval of the difference, paired by problem, lies below it. None: no alarm about
+    it."""
     num_anchors: int = Field(default=64, ge=0)
     """Completions of the starting policy whose mean score is subtracted from the reward: a VerifyRM that
     comes to pay an unchanged policy more is not being hacked. Drawn whenever a run starts or goes on."""

@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from cooper_rl.config.cooper import MonitorConfig
+from cooper_rl.method.intervals import paired_difference
 from cooper_rl.method.ordering import OrderState, bet
 from cooper_rl.schema.data import Record
 from cooper_rl.schema.reports import Interval
@@ -141,19 +142,22 @@ def is_denied(best: float | None, judged: Interval, config: MonitorConfig) -> bo
     return best is not None and judged.low >= best - config.max_gap_rise
 
 
-def has_dropped(best: float | None, judged: Interval, config: MonitorConfig) -> bool:
+def has_dropped(best: Sequence[float], now: Sequence[float], config: MonitorConfig) -> bool:
     """True if accuracy by the judge is further below its best than allowed, chance excluded.
 
-    The interval is over problems. Both evaluations have the same ones, so that their difference varies less
-    than the interval says, which leaves room for the best of many evaluations being high by chance.
+    Both evaluations have the same problems, so the difference is paired. The allowance leaves room for the
+    best of many evaluations being high by chance.
 
     Args:
-        best: Highest accuracy by the judge before; None: there is nothing to compare with.
-        judged: Accuracy by the judge on the same held-out problems, now.
+        best: Accuracy of each held-out problem in the best evaluation before; empty: there is none.
+        now: The same problems.
         config: The bound.
     """
     allowed = config.max_judged_drop
-    return best is not None and allowed is not None and judged.high < best - allowed
+    if allowed is None or len(best) < 2:
+        return False
+    before, after = ({str(place): [each] for place, each in enumerate(values)} for values in (best, now))
+    return paired_difference(before, after).high < -allowed
 
 
 def first_alarm(metrics: Sequence[StepMetrics]) -> int | None:

@@ -12,7 +12,7 @@ from cooper_rl.config.root import Config
 from cooper_rl.errors import HackingError
 from cooper_rl.method.monitor import MonitorState, has_dropped, watch
 from cooper_rl.method.ordering import is_proven
-from cooper_rl.schema.reports import Interval
+from cooper_rl.schema.reports import EvalReport
 from cooper_rl.schema.step_metrics import MonitorMetrics, StepMetrics
 
 logger = logging.getLogger(__name__)
@@ -91,7 +91,7 @@ def ask_monitor(monitor: MonitorConfig | None, run: RunState, row: StepMetrics, 
 
 
 def find_drop(
-    monitor: MonitorConfig | None, run: RunState, row: StepMetrics, judged: Interval | None
+    monitor: MonitorConfig | None, run: RunState, row: StepMetrics, report: EvalReport
 ) -> Alarm | None:
     """The alarm of an evaluation that finds accuracy below its best; noted in the step's metrics, with a
     warning. None: it finds none, or there was an alarm before.
@@ -100,14 +100,12 @@ def find_drop(
         monitor: None: there is nothing to watch.
         run: its state after the step before.
         row: The step's metrics.
-        judged: Accuracy by the judge on held-out problems; None without a judge.
+        report: of the evaluation.
     """
-    if (
-        monitor is None
-        or judged is None
-        or run.is_hacked
-        or not has_dropped(run.best_judged, judged, monitor)
-    ):
+    judged = report.judge_accuracy
+    if monitor is None or judged is None or run.is_hacked:
+        return None
+    if not has_dropped(run.best_by_problem, report.judged_by_problem, monitor):
         return None
     row.monitor.alarm = row.monitor.dropped = True
     best_step = run.best_judged_step or 0

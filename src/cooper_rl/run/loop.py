@@ -137,17 +137,19 @@ class CoTraining:
             self.config.cooper.active_monitor, self.state.run, row, key="cooper.monitor.action"
         )
         is_due = cooper.evaluate_every is not None and step % cooper.evaluate_every == 0
+        evaluated: tuple[float, ...] = ()
         if self.evaluator is not None and (is_due or alarm):
             report = self._evaluate(self.evaluator, row)
             judged = report.judge_accuracy
             state.run = state.run.evaluating_under(conditions_sha256(self.config))
-            if dropped := find_drop(cooper.active_monitor, state.run, row, judged):
+            evaluated = report.judged_by_problem
+            if dropped := find_drop(cooper.active_monitor, state.run, row, report):
                 alarm = alarm or dropped
             elif alarm and alarm.is_deniable and self._deny(judged, row):
                 alarm = None
         if alarm and cooper.monitor and cooper.monitor.action == "rollback":
             self._roll_back(alarm.since_step)
-        state.run = state.run.after(row, monitor)
+        state.run = state.run.after(row, monitor, evaluated)
         if alarm and has_fallen_back(self.config, state.run):
             # They were drawn by a policy that was taken back, or that learned from the reward given up.
             self.trainer.rollouts.discard()

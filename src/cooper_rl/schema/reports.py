@@ -352,6 +352,11 @@ class EvalReport(Report):
     """Checksum of the manifest of the checkpoint that was evaluated. None: the starting models, a policy in
     training, or an evaluation of an earlier version."""
 
+    @property
+    def judged_by_problem(self) -> tuple[float, ...]:
+        """Accuracy of each problem by the judge, in the order of `by_problem`; empty without a judge."""
+        return tuple(each.judge_accuracy for each in self.by_problem if each.judge_accuracy is not None)
+
 
 def _read_accuracy_name(value: object) -> object:
     return "accuracy" if value == "judged accuracy" else value
