@@ -65,18 +65,22 @@ def headline_plot(evaluations: Sequence[EvalReport]) -> Plot:
 def held_out_figure(arms: Sequence[Arm], title: str = "Held-out problems along the run") -> Figure | None:
     """Evaluations along the run beside where all arms started; None where there is only the start."""
     lines: list[Line] = []
+    name = _accuracy_name(arms[0])
     starts: list[tuple[float, float]] = []
     for arm in arms:
         accuracy, reward = _evaluated(arm)
-        starts += accuracy[:1]
+        # Another arm may have no judge, and the start may have had none: the rule's accuracy of the same
+        # start is another number.
+        if accuracy and _accuracy_name(arm) == name and accuracy[0][0] == reward[0][0]:
+            starts.append(accuracy[0])
         _add(lines, arm, _accuracy_name(arm), "blue", *_unzip(accuracy))
         _add(lines, arm, "VerifyRM reward", "orange", *_unzip(reward))
     steps = [x for line in lines for x in line.xs]
     if len(set(steps)) < 2:
         return None
     ends = [min(steps), max(steps)]
-    first = f"{_accuracy_name(arms[0])} at the start"
-    lines.append(Line(first, "grey", ends, [min(starts)[1]] * 2, "dotted"))
+    if starts:
+        lines.append(Line(f"{name} at the start", "grey", ends, [min(starts)[1]] * 2, "dotted"))
     caption = (
         "At the start, in the evaluations while training, and at the end. A VerifyRM reward that rises while "
         "accuracy falls is reward hacking."
