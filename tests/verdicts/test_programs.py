@@ -10,7 +10,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from cooper_rl.verdicts.programs import MAX_CHARS, ProgramVerifier, contradicts,
 from cooper_rl.verdicts.verifier import Unkept
 from cooper_rl.verdicts.worker import LOST, receive_message, send_message
 from tests.verdicts.killing import killing
-from tests.waiting import within
+from tests.waiting import wait_until, within
 
 TESTS = "f(a=1, b=2) == 5\nf(a=0, b=3) == 6"
 
@@ -203,7 +203,7 @@ def test_a_program_that_closes_its_pipe_and_sleeps_is_killed() -> None:
         assert [check.verdict for check in found] == ["incorrect", "correct"]
         assert verifier.pool is not None
         nursery = psutil.Process(verifier.pool.nursery.pid)
-        _wait_until(lambda: not nursery.children(recursive=True))
+        wait_until(lambda: not nursery.children(recursive=True))
 
 
 @pytest.mark.parametrize("wait", ["lock.acquire()", "lock.acquire(timeout=5)"])
@@ -297,18 +297,11 @@ def test_verdicts_come_in_order_from_several_threads_and_leave_no_process() -> N
             thread.join()
         assert found == [["correct", "incorrect"] * 4] * 2
         # The process of a request ends when its reply was sent.
-        _wait_until(lambda: len(_workers() - before) == 1)
+        wait_until(lambda: len(_workers() - before) == 1)
         workers = _workers() - before
-    _wait_until(lambda: not any(worker.is_running() and worker.status() != "zombie" for worker in workers))
+    wait_until(lambda: not any(worker.is_running() and worker.status() != "zombie" for worker in workers))
     with pytest.raises(CooperError, match="after it was closed; ask inside its `with`"):
         verifier.verify(items)
-
-
-def _wait_until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def _workers() -> set[psutil.Process]:
@@ -357,7 +350,7 @@ def test_a_request_whose_process_was_killed_is_asked_again_and_others_do_not_not
         assert [check.verdict for check in found] == ["correct", "incorrect", "correct"]
         assert verifier.pool is not None
         nursery = psutil.Process(verifier.pool.nursery.pid)
-        _wait_until(lambda: not nursery.children(recursive=True))
+        wait_until(lambda: not nursery.children(recursive=True))
 
 
 def test_a_request_whose_process_was_killed_twice_is_an_abstention_that_nobody_keeps() -> None:
