@@ -61,6 +61,17 @@ def test_a_closed_standard_output_takes_everything() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_a_text_that_the_locale_has_not_is_shown_as_far_as_it_can_be(tmp_path: Path, encoding: str) -> None:
+    (tmp_path / "mine.toml").write_text('extends = "laptop"\ninstruction = "Löse 解"\n', encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-m", STAGES, "show-config", "--preset", str(tmp_path / "mine.toml")],
+        capture_output=True, timeout=60, check=True, env=os.environ | {"PYTHONIOENCODING": encoding},
+    )  # fmt: skip
+    shown = {"ascii": rb"L\xf6se \u89e3", "latin-1": b"L\xf6se \\u89e3", "utf-8": "Löse 解".encode()}
+    assert b"\ninstruction = " + shown[encoding] in done.stdout
+
+
 def test_nobody_needs_to_read_to_the_end() -> None:
     done = run_in_shell(f"{STAGES} show-config --preset laptop | head -n 1")
     assert (done.stdout.count("\n"), done.stderr) == (1, "")

@@ -73,7 +73,13 @@ class _Screen:
 
     def write(self, text: str) -> int:
         with self._named_errors():
-            return self._stream.write(text)
+            try:
+                return self._stream.write(text)
+            except UnicodeEncodeError as error:
+                # As standard error does: a locale such as C has not all that data and presets hold.
+                return self._stream.write(
+                    text.encode(error.encoding, "backslashreplace").decode(error.encoding)
+                )
 
     def flush(self) -> None:
         with self._named_errors():
