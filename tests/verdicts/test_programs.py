@@ -20,6 +20,7 @@ import pytest
 from cooper_rl.config.data import RuleConfig
 from cooper_rl.errors import CooperError
 from cooper_rl.verdicts import program_worker
+from cooper_rl.verdicts.pool import receive_reply
 from cooper_rl.verdicts.programs import MAX_CHARS, ProgramVerifier, contradicts, find_program, parse_tests
 from cooper_rl.verdicts.verifier import Unkept
 from cooper_rl.verdicts.worker import LOST, receive_message, send_message
@@ -376,23 +377,39 @@ def test_a_request_that_was_not_read_to_its_end_leaves_nothing_to_the_next() -> 
         assert receive_message(theirs) == ["next", []]
 
 
-def test_a_request_whose_process_was_killed_while_it_replied_is_an_error_at_once() -> None:
-    """Nobody knows how much of the reply is there."""
+def test_a_process_that_was_killed_when_it_had_replied_takes_nothing_from_the_next_request() -> None:
+    """Its loss is told with the number of its request, and the request behind it stays to be read."""
     ours, theirs = socket.socketpair()
     read_end, write_end = os.pipe()
     pid = os.fork()
     if pid == 0:
         os.write(write_end, b"r")
+        send_message(theirs, ["results", []])
         os.kill(os.getpid(), signal.SIGKILL)
     os.close(write_end)
-    run = program_worker.Run(pid, theirs)
-    with ours, selectors.PollSelector() as selector:
+    run = program_worker.Run(pid, theirs, number=7)
+    with ours, theirs, selectors.PollSelector() as selector:
+        send_message(ours, ["next", []])
         selector.register(read_end, selectors.EVENT_READ, run)
-        program_worker.follow(selector, read_end, run)
-        program_worker.follow(selector, read_end, run)
-        assert not selector.get_map()
         with within(20):
-            assert receive_message(ours) is None
+            program_worker.follow(selector, read_end, run)
+            program_worker.follow(selector, read_end, run)
+            assert receive_message(ours) == ["results", []]
+            assert receive_message(ours) == [LOST, "its process ended (status 9)", 7]
+            assert receive_message(theirs) == ["next", []]
+        (key,) = selector.get_map().values()
+        assert (key.fileobj, key.data) == (theirs, 8)
+
+
+def test_a_loss_of_an_earlier_request_is_no_reply() -> None:
+    ours, theirs = socket.socketpair()
+    with ours:
+        with theirs:
+            for reply in ([LOST, "why", 1], ["results", [1]], [LOST, "why", 2], [LOST, "why", 3]):
+                send_message(theirs, reply)
+        assert receive_reply(ours, number=2) == ["results", [1]]
+        assert receive_reply(ours, number=3) == [LOST, "why"]
+        assert receive_reply(ours, number=4) is None
 
 
 def test_a_nursery_that_was_killed_is_noticed_at_once() -> None:

@@ -71,8 +71,10 @@ class Run:
 
     pid: int
     channel: socket.socket
-    said: bytes = b""
-    """A byte before its reply, and one after it."""
+    number: int
+    """Of the requests on its socket, from 1."""
+    has_read: bool = False
+    """The whole request, so that what the socket holds now is another one."""
 
 
 def main(arguments: list[str]) -> None:
@@ -88,16 +90,18 @@ def main(arguments: list[str]) -> None:
         probe = ["unsafe", f"an empty program fails: {probe[1]}"]
     with selectors.PollSelector() as selector:  # no handle of its own, which every fork would share
         for channel in channels:
-            selector.register(channel, selectors.EVENT_READ)
+            selector.register(channel, selectors.EVENT_READ, 1)
         while selector.get_map():
             for key, _ in selector.select():
                 if isinstance(key.data, Run):
                     follow(selector, key.fd, key.data)
                 else:
-                    _begin(selector, key.fileobj, probe, limit_seconds)
+                    _begin(selector, key.fileobj, key.data, probe, limit_seconds)
 
 
-def _begin(selector: selectors.BaseSelector, channel: Any, probe: Any, limit_seconds: float) -> None:
+def _begin(
+    selector: selectors.BaseSelector, channel: Any, number: int, probe: Any, limit_seconds: float
+) -> None:
     """Start the process of a request, or let a socket go whose other side has closed."""
     selector.unregister(channel)
     # Read in a process of its own: a child has its parent's memory, and could search it for the program of
@@ -112,7 +116,7 @@ def _begin(selector: selectors.BaseSelector, channel: Any, probe: Any, limit_sec
         _answer(channel, write_end, probe, limit_seconds)
     # The process alone holds it now, so that its end is seen.
     os.close(write_end)
-    selector.register(read_end, selectors.EVENT_READ, Run(pid, channel))
+    selector.register(read_end, selectors.EVENT_READ, Run(pid, channel, number))
 
 
 def _has_request(channel: socket.socket) -> bool:
@@ -123,23 +127,20 @@ def _has_request(channel: socket.socket) -> bool:
 
 
 def follow(selector: selectors.BaseSelector, read_end: int, run: Run) -> None:
-    """Heed what the process of a request says, and its end."""
-    if part := os.read(read_end, 1):
-        run.said += part
+    """Heed what the process of a request says: that it has read the request, and its end."""
+    if os.read(read_end, 1):
+        run.has_read = True
         return
     selector.unregister(read_end)
     os.close(read_end)
     _, status = os.waitpid(run.pid, 0)
-    if len(run.said) == 1:
-        # Killed while it replied: half of a reply may be there, or all of it, and a second one would be taken
-        # for that to the next request. The other side sees the end at once.
-        run.channel.close()
-        return
-    if not run.said:
-        discard_request(run.channel)
+    if status:
+        if not run.has_read:
+            discard_request(run.channel)
+        # It may have replied before: with its number, nobody takes this for the reply to the next request.
         with suppress(OSError):  # the other side is gone too
-            send_message(run.channel, [LOST, f"its process ended (status {status})"])
-    selector.register(run.channel, selectors.EVENT_READ)
+            send_message(run.channel, [LOST, f"its process ended (status {status})", run.number])
+    selector.register(run.channel, selectors.EVENT_READ, run.number + 1)
 
 
 def discard_request(channel: socket.socket) -> None:
@@ -156,12 +157,11 @@ def _answer(channel: socket.socket, write_end: int, probe: Any, limit_seconds: f
     try:
         _end_with_parent()
         if (request := receive_message(channel)) is not None:
+            os.write(write_end, b"r")
             program, calls = request
             is_safe = probe[0] != "unsafe"
             reply = run_calls(program, calls, limit_seconds=limit_seconds) if is_safe else probe
-            os.write(write_end, b"r")
             send_message(channel, reply)
-            os.write(write_end, b"r")
         status = 0
     finally:
         # _exit: the nursery's buffers and exit handlers were copied by the fork, and must not run twice.
