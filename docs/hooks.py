@@ -92,7 +92,7 @@ def command_line_page() -> str:
         "",
         "This page is generated from the parser. `cooper-rl STAGE --help` also lists the configuration keys",
         "that the stage reads; [Configuration](configuration.md) has them all. Exit status: 0, 2 for an",
-        "error of use or data, or 130 for Ctrl-C.",
+        "error of use or data, 130 for Ctrl-C, or 74 for standard output that cannot be written.",
         "",
     ]
     for name, parser in _commands(build_parser()):

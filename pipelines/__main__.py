@@ -1,63 +1,72 @@
 """`python -m pipelines local | compile | submit | schedule | completion`: pipelines on this machine and on a
 cluster."""
 
-import argparse
-import os
-import signal
-import sys
-from collections.abc import Sequence
-from itertools import pairwise
-from pathlib import Path
-from typing import Any
+from cooper_rl.cli.starting import ending_at_ctrl_c
 
-from components.images import CPU_IMAGE
-from cooper_rl.addresses import addresses_in, redact_all
-from cooper_rl.cli.completion import add_completion
-from cooper_rl.cli.options import Parser
-from cooper_rl.cli.pipelines import PROGRAM
-from cooper_rl.cli.slips import check_words
-from cooper_rl.config.load import preset_names
-from cooper_rl.errors import EXIT_INTERRUPTED, EXIT_USER_ERROR, ConfigError, CooperError
-from cooper_rl.machine.command import remember_command
-from pipelines.options import (
-    NAMES,
-    add_arguments,
-    add_build,
-    add_pipeline,
-    check_namespace,
-    check_text,
-    profile_names,
-    read_parameters,
-)
-from pipelines.remote.commands import add_schedule, add_submit
+with ending_at_ctrl_c("pipelines"):
+    import argparse
+    import signal
+    import sys
+    from collections.abc import Sequence
+    from itertools import pairwise
+    from pathlib import Path
+    from typing import Any
+
+    from components.images import CPU_IMAGE
+    from cooper_rl.addresses import addresses_in, redact_all
+    from cooper_rl.cli.completion import add_completion
+    from cooper_rl.cli.options import Parser
+    from cooper_rl.cli.pipelines import PROGRAM
+    from cooper_rl.cli.screen import ScreenError, UnreadError, standard_output, tell
+    from cooper_rl.cli.slips import check_words
+    from cooper_rl.config.load import preset_names
+    from cooper_rl.errors import (
+        EXIT_INTERRUPTED,
+        EXIT_NOT_SHOWN,
+        EXIT_USER_ERROR,
+        ConfigError,
+        CooperError,
+    )
+    from cooper_rl.machine.command import remember_command
+    from pipelines.options import (
+        NAMES,
+        add_arguments,
+        add_build,
+        add_pipeline,
+        check_namespace,
+        check_text,
+        profile_names,
+        read_parameters,
+    )
+    from pipelines.remote.commands import add_schedule, add_submit
 
 EXIT_PIPE_CLOSED = 128 + signal.SIGPIPE
 """Exit status where nobody reads what is written, as a shell has it."""
 
 
 def main(arguments: Sequence[str] | None = None, *, program: str = "python -m pipelines") -> int:
-    """Run one sub-command; returns the exit status: 0, 1 for a failed run, 2 for an error of use."""
+    """Run one sub-command; returns the exit status: 0, 1 for a failed run, 2 for an error of use, 130 for
+    Ctrl-C, 74 where standard output cannot be written, 141 where nobody reads it."""
     if arguments is None:
         remember_command(program)
     words = sys.argv[1:] if arguments is None else list(arguments)
-    parser = build_parser(program)
-    check_words(parser, words)
-    options = parser.parse_args(words)
+    options = argparse.Namespace()
     try:
-        for before, word in pairwise([program, *words]):
-            check_text(word, place=before)
-        return options.action(options)
-    except CooperError as error:
-        sys.stderr.write(f"error: {redact_all(str(error), *addresses_in(words))}\n")
-        return EXIT_USER_ERROR
-    except KeyboardInterrupt:
-        sys.stderr.write(
-            f"\ninterrupted; {getattr(options, 'when_interrupted', 'run the same command again')}\n"
-        )
-        return EXIT_INTERRUPTED
-    except BrokenPipeError:  # `| head` has read enough; without this the interpreter complains as it ends
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        with standard_output():
+            parser = build_parser(program)
+            check_words(parser, words)
+            parser.parse_args(words, options)
+            for before, word in pairwise([program, *words]):
+                check_text(word, place=before)
+            return options.action(options)
+    except UnreadError:  # `| head` has read enough
         return EXIT_PIPE_CLOSED
+    except CooperError as error:
+        tell(f"error: {redact_all(str(error), *addresses_in(words))}\n")
+        return EXIT_NOT_SHOWN if isinstance(error, ScreenError) else EXIT_USER_ERROR
+    except KeyboardInterrupt:
+        tell(f"\ninterrupted; {getattr(options, 'when_interrupted', 'run the same command again')}\n")
+        return EXIT_INTERRUPTED
 
 
 def build_parser(program: str = "python -m pipelines") -> argparse.ArgumentParser:

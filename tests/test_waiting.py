@@ -3,20 +3,13 @@
 import logging
 import threading
 import time
-from collections.abc import Callable
 
 import pytest
 
 from cooper_rl.waiting import Waiting
+from tests.waiting import wait_until
 
 logger = logging.getLogger("cooper_rl.test_waiting")
-
-
-def wait_until(is_true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
-    while not is_true():
-        assert time.monotonic() < deadline, "nothing was said"
-        time.sleep(0.005)
 
 
 @pytest.fixture

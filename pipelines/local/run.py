@@ -189,8 +189,6 @@ def _follow_worker(request: dict[str, Any], log: Path, follower: Follower, *, to
                 log_file.write(line)
                 log_file.flush()
                 follower.read(line)
-    except BrokenPipeError:  # of the screen
-        raise
     except OSError as error:
         raise DataError(
             f"{log}: cannot be written ({error}); free space and run the same command again: finished stages "

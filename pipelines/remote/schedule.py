@@ -4,6 +4,7 @@ A recurring run holds the pipeline as it was compiled, so a changed pipeline nee
 `pipelines/remote/submit.py` uploads the pipeline that runs.
 """
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, TextIO
@@ -15,6 +16,9 @@ from pipelines.remote.server import Server, is_status
 from pipelines.remote.submit import FINAL_STATES, Version, find_experiment
 
 PAGE_SIZE = 100
+TICK_SECONDS = 1.1
+"""Kubeflow knows the second in which a schedule was made. In the next one, another is newer."""
+MAX_TRIES = 3
 ENABLED = "ENABLE"
 
 
@@ -39,6 +43,21 @@ def apply(server: Server, wish: Wish, version: Version, screen: TextIO) -> None:
     """
     if not 1 <= wish.max_concurrency <= 10:
         raise ConfigError(f"--max-concurrency {wish.max_concurrency}: choose 1 to 10")
+    for _ in range(MAX_TRIES):
+        if _apply(server, wish, version, screen):
+            return
+        time.sleep(TICK_SECONDS)
+    raise ServerError(
+        f"cannot replace schedule {wish.name!r}: by the server's clock, which may have been set back, the "
+        "old one is newer than one that is made now; `schedule delete` it, and give the command again"
+    )
+
+
+def _apply(server: Server, wish: Wish, version: Version, screen: TextIO) -> bool:
+    """False: one that was there before counts as newer than the one that was made, which is gone again.
+
+    To keep the newer one all the same could cost both: somebody else who applies now goes by the clock too.
+    """
     experiment_id = find_experiment(server, wish.experiment)
     present = _of_name(server, wish.name, "list schedules")
     newest = present[-1] if present else None
@@ -50,9 +69,10 @@ def apply(server: Server, wish: Wish, version: Version, screen: TextIO) -> None:
             if num_deleted:
                 screen.write(f"{wish.name}: {num_deleted} more of this name deleted\n")
             screen.write(describe(wish.cron))
-            return
+            return True
         reasons = ["the cluster has lost it"]
     made = _create(server, wish, version, experiment_id)
+    before = {run.recurring_run_id for run in present}
     present = _of_name(
         server, wish.name, f"look for older schedules {wish.name!r}, which stay beside the new one"
     )
@@ -63,6 +83,8 @@ def apply(server: Server, wish: Wish, version: Version, screen: TextIO) -> None:
     if present[-1].recurring_run_id == made:
         why = f" again ({', '.join(reasons)})" if reasons else ""
         screen.write(f"{wish.name}: created{why}\n")
+    elif present[-1].recurring_run_id in before:
+        return False
     elif theirs := _differences(present[-1], wish, version, experiment_id):
         raise ServerError(
             f"somebody else made another schedule {wish.name!r} at the same time, and the newer one stays, "
@@ -71,6 +93,7 @@ def apply(server: Server, wish: Wish, version: Version, screen: TextIO) -> None:
     else:
         screen.write(f"{wish.name}: somebody else made the same one at the same time, which stays\n")
     screen.write(describe(wish.cron))
+    return True
 
 
 def _create(server: Server, wish: Wish, version: Version, experiment_id: str) -> str:

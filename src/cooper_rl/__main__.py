@@ -4,52 +4,55 @@ A sub-command names the function that runs it, which returns the text shown at t
 told here, in one line. The stages are in `stages/`.
 """
 
-import argparse
-import os
-import sys
-from collections.abc import Sequence
-from contextlib import suppress
-from importlib import metadata
+from cooper_rl.cli.starting import ending_at_ctrl_c
 
-from cooper_rl.addresses import addresses_in, redact_all
-from cooper_rl.cli.completion import add_completion
-from cooper_rl.cli.experiment import add_experiment
-from cooper_rl.cli.options import Parser
-from cooper_rl.cli.plan import add_plan
-from cooper_rl.cli.presets import add_presets
-from cooper_rl.cli.serve import add_servers
-from cooper_rl.cli.slips import check_words
-from cooper_rl.cli.stages import add_stages
-from cooper_rl.cli.watch import add_watch
-from cooper_rl.config.load import preset_names
-from cooper_rl.errors import EXIT_INTERRUPTED, EXIT_USER_ERROR, CooperError
-from cooper_rl.machine.command import remember_command
-from cooper_rl.progress import show_log
+with ending_at_ctrl_c("cooper-rl"):
+    import argparse
+    import sys
+    from collections.abc import Sequence
+    from contextlib import suppress
+    from importlib import metadata
+
+    from cooper_rl.addresses import addresses_in, redact_all
+    from cooper_rl.cli.completion import add_completion
+    from cooper_rl.cli.experiment import add_experiment
+    from cooper_rl.cli.options import Parser
+    from cooper_rl.cli.plan import add_plan
+    from cooper_rl.cli.presets import add_presets
+    from cooper_rl.cli.screen import ScreenError, UnreadError, standard_output, tell
+    from cooper_rl.cli.serve import add_servers
+    from cooper_rl.cli.slips import check_words
+    from cooper_rl.cli.stages import add_stages
+    from cooper_rl.cli.watch import add_watch
+    from cooper_rl.config.load import preset_names
+    from cooper_rl.errors import EXIT_INTERRUPTED, EXIT_NOT_SHOWN, EXIT_USER_ERROR, CooperError
+    from cooper_rl.machine.command import remember_command
+    from cooper_rl.progress import show_log
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one sub-command; returns the exit status: 0, 2 for an error of use or data, 130 for Ctrl-C."""
+    """Run one sub-command; returns the exit status: 0, 2 for an error of use or data, 130 for Ctrl-C, 74 for
+    standard output that cannot be written."""
     if arguments is None:
         remember_command("cooper-rl")
     words = sys.argv[1:] if arguments is None else arguments
-    parser = build_parser(_find_preset(words) if {"-h", "--help"} & set(words) else None)
-    check_words(parser, words)
-    options = parser.parse_args(words)
-    show_log()
-    name = f"{parser.prog} {options.command}"
+    name = "cooper-rl"
     try:
-        shown = options.run(options)
+        with standard_output():
+            parser = build_parser(_find_preset(words) if {"-h", "--help"} & set(words) else None)
+            check_words(parser, words)
+            options = parser.parse_args(words)
+            name = f"{parser.prog} {options.command}"
+            show_log()
+            sys.stdout.write(options.run(options))
+    except UnreadError:  # `| head` has read enough
+        return 0
     except CooperError as error:
-        sys.stderr.write(f"{name}: {redact_all(str(error), *addresses_in(list(words)))}\n")
-        return EXIT_USER_ERROR
+        tell(f"{name}: {redact_all(str(error), *addresses_in(list(words)))}\n")
+        return EXIT_NOT_SHOWN if isinstance(error, ScreenError) else EXIT_USER_ERROR
     except KeyboardInterrupt:
-        sys.stderr.write(f"\n{name}: interrupted; files that were complete stay\n")
+        tell(f"\n{name}: interrupted; files that were complete stay\n")
         return EXIT_INTERRUPTED
-    try:
-        sys.stdout.write(shown)
-        sys.stdout.flush()
-    except BrokenPipeError:  # `| head` has read enough; without this the interpreter complains as it ends
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
 

@@ -21,6 +21,8 @@ from cooper_rl.addresses import redact_all
 
 EXIT_USER_ERROR = 2
 """Exit status of a command that ends with a `CooperError`."""
+EXIT_NOT_SHOWN = 74
+"""Exit status of a command whose words cannot be written to standard output, as sysexits.h has it."""
 EXIT_INTERRUPTED = 130
 """Exit status after Ctrl-C, as a shell has it: 128 and the signal's number."""
 

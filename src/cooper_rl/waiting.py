@@ -10,6 +10,9 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager
 
+MAX_SECONDS = 14 * 86400
+"""The longest time of a setting. The system counts milliseconds, and refuses to wait for more than 24 days of
+them."""
 FIRST_SECONDS = 10.0
 """Of silence, before the first word about it."""
 SECONDS_BETWEEN_FAILURES = 60.0

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import math
 import os
 from base64 import b64encode
 from collections.abc import Iterator
@@ -162,6 +163,13 @@ def test_a_token_that_no_header_can_carry_is_refused_and_not_shown(
     with caplog.at_level(logging.DEBUG), pytest.raises(ConfigError, match="give the token alone") as found:
         RewardClient("http://127.0.0.1:9", token=token)
     assert "sesame" not in str(found.value) + caplog.text
+
+
+@pytest.mark.parametrize("name", ["timeout_seconds", "retry_seconds"])
+@pytest.mark.parametrize("seconds", [1e300, math.inf, math.nan, -1.0])
+def test_a_time_that_nobody_can_wait_is_refused(name: str, seconds: float) -> None:
+    with pytest.raises(ConfigError, match=rf"{name}=\S+: is no time to wait; give 0 to 1209600"):
+        RewardClient("http://127.0.0.1:9", **{name: seconds})
 
 
 def test_certificates_that_cannot_be_read_are_named(tmp_path: Path) -> None:

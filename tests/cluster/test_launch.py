@@ -403,34 +403,29 @@ def test_the_exit_task_takes_a_job_that_is_being_deleted_for_one_that_ends(
 
 
 def test_without_the_trainer_no_job_can_be_left(
-    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    start: Start, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(leftovers, "RETRY_SECONDS", 0.0)
-    start(wait).has_trainer = False
+    cluster = start(wait)
+    cluster.has_trainer = False
     report, summary = summarise(tmp_path, "monday")
-    assert report.ended_jobs == []
+    assert (report.ended_jobs, len(cluster.asked)) == ([], 1)
     assert "TrainJob" not in summary
     assert "knows no such kind of object; install Kubeflow Trainer 2.2 or later" in caplog.text
 
 
-@pytest.mark.parametrize("knows_jobs", [True, False])
 def test_the_exit_task_waits_for_an_api_server_that_comes_back(
-    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, knows_jobs: bool
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that starts may not know its CRDs for some seconds."""
     monkeypatch.setattr(leftovers, "SECONDS_BETWEEN_TRIES", 0.05)
     cluster = start(wait)
     name = leave_a_job(cluster, PROGRAM._replace(run_uri=f"{tmp_path / 'store'}/monday"))
-    cluster.has_trainer = knows_jobs
-    if knows_jobs:
-        cluster.refusals["GET", "/trainjobs"] = (503, "starting")
+    cluster.refusals["GET", "/trainjobs"] = (503, "starting")
     asked = len(cluster.asked)
 
     def come_back() -> None:
         while len(cluster.asked) < asked + 3:
             time.sleep(0.01)
         cluster.refusals.clear()
-        cluster.has_trainer = True
 
     thread = Thread(target=come_back)
     thread.start()
@@ -551,9 +546,12 @@ def test_a_token_that_is_not_accepted_is_one_error_that_says_so(start: Start) ->
 
 
 def test_a_cluster_without_the_trainer_is_told_to_install_it(start: Start) -> None:
-    start(wait).has_trainer = False
+    """At once: asking again would not install it."""
+    cluster = start(wait)
+    cluster.has_trainer = False
     with pytest.raises(LaunchError, match=r"knows no such kind of object; install Kubeflow Trainer 2\.2"):
         run(options())
+    assert len(cluster.asked) == 1
 
 
 @pytest.mark.parametrize("status", [504, 503, 500, 429, 0])

@@ -133,6 +133,13 @@ def test_labels_of_another_draw_with_the_same_ids_are_refused(tmp_path: Path) ->
     assert merge(tmp_path / "one", one, reports=one[::-1]).num_correct == 30
 
 
+def test_only_shards_are_named_by_their_rows(inputs: Path) -> None:
+    """It costs a digest of every text."""
+    folders = [label_shard(inputs, number) for number in range(NUM_SHARDS)]
+    assert all(read_report(folder / "report.json", LabelReport).digest for folder in folders)
+    assert merge(inputs, folders).digest is None
+
+
 def test_reports_of_an_earlier_version_are_taken_as_they_are(inputs: Path) -> None:
     folders = [label_shard(inputs, number) for number in range(NUM_SHARDS)]
     report = read_report(folders[0] / "report.json", LabelReport)

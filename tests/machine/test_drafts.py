@@ -1,5 +1,6 @@
 """Drafts beside outputs: gone at the end, or with the next start; nobody else's files are touched."""
 
+import fcntl
 import os
 import signal
 import sys
@@ -228,6 +229,43 @@ def test_an_output_of_any_name_is_written_and_its_draft_does_not_outlive_a_kill(
         draft.write_text("whole")
     assert names(tmp_path) == [path.name]
     assert path.read_text() == "whole"
+
+
+def test_a_mark_of_a_writer_that_was_killed_before_it_named_anything_is_removed(tmp_path: Path) -> None:
+    pid = os.fork()
+    if pid == 0:
+        sys.addaudithook(
+            lambda name, _: os.kill(os.getpid(), signal.SIGKILL) if name == "fcntl.flock" else None
+        )
+        write_and_die(tmp_path / "rows.jsonl")
+    os.waitpid(pid, 0)
+    (left,) = names(tmp_path)
+    assert (tmp_path / left).read_bytes() == b""
+    (tmp_path / ".cooper-rl-0123abcd.draft").touch(0o644)
+    settle_drafts(tmp_path)
+    assert names(tmp_path) == [".cooper-rl-0123abcd.draft"]
+
+
+def test_a_writer_whose_mark_was_taken_for_a_killed_ones_makes_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other process comes between the mark's creation and its lock."""
+    taken: list[str] = []
+    flock = fcntl.flock
+
+    def settle_first(handle: int, operation: int) -> None:
+        monkeypatch.setattr(fcntl, "flock", flock)
+        taken.extend(names(tmp_path))
+        settle_drafts(tmp_path)
+        flock(handle, operation)
+
+    monkeypatch.setattr(fcntl, "flock", settle_first)
+    with atomic_path(tmp_path / "rows.jsonl") as draft:
+        (mark,) = names(tmp_path)
+        assert [mark] != taken
+        draft.write_text("{}")
+    assert len(taken) == 1
+    assert names(tmp_path) == ["rows.jsonl"]
 
 
 def test_drafts_of_long_names_with_one_beginning_are_two(tmp_path: Path) -> None:

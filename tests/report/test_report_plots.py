@@ -42,6 +42,23 @@ def test_verify_rm_reward_has_that_name_in_every_figure() -> None:
     assert labels[1:] == [{"VerifyRM reward", "frozen: VerifyRM reward"}] * 3
 
 
+def test_the_line_of_the_start_is_of_the_verdicts_that_name_it() -> None:
+    """The start is at .4 by the judge and at .283 by the rule: 68 of 240."""
+    judged = [make_evaluation(step, accuracy=0.4, reward=0.5) for step in (0, 20)]
+    by_rule = [make_evaluation(step, accuracy=0.4, reward=0.5, judge=False) for step in (0, 20)]
+    for own, other, label, start in (
+        (judged, by_rule, "accuracy", 0.4),
+        (by_rule, judged, "rule accuracy", by_rule[0].rule_accuracy.value),
+    ):
+        figure = held_out_figure([Arm("", [], own), Arm("frozen", [], other)])
+        assert figure is not None
+        lines = {line.label: line for line in figure.plot.lines}
+        assert set(lines[f"{label} at the start"].ys) == {start}
+    figure = held_out_figure([Arm("", [], [by_rule[0], *judged[1:]])])
+    assert figure is not None
+    assert not any("at the start" in line.label for line in figure.plot.lines)
+
+
 @pytest.mark.parametrize("steps", [1, 2])
 def test_very_short_runs_can_be_drawn(steps):
     figures = training_figures([Arm("", make_metrics(steps))])

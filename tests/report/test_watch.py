@@ -1,5 +1,7 @@
 """A run's page while it goes on, and the server that shows it to this machine."""
 
+import math
+import re
 import threading
 import urllib.error
 import urllib.request
@@ -16,6 +18,8 @@ from cooper_rl.records.live import LiveFile, LiveHeader
 from cooper_rl.report.live import live_page
 from cooper_rl.report.page import settings
 from cooper_rl.report.watch import Watcher
+from cooper_rl.schema.reports import Interval
+from cooper_rl.schema.step_metrics import RolloutMetrics, StepMetrics
 from tests.stages.run_files import make_evaluation, make_metrics
 from tests.stages.test_report import assert_nothing_but_our_script
 
@@ -101,6 +105,21 @@ def test_arms_and_iterations_of_a_pipeline_are_told_apart(tmp_path: Path) -> Non
     assert "Evaluations, run/evaluate-policy<" not in page
     assert "run/train-cooper-0, frozen" in page
     assert_nothing_but_our_script(page)
+
+
+def test_a_number_that_is_not_finite_is_shown_as_a_dash(tmp_path: Path) -> None:
+    live = begin(tmp_path / "checkpoint", steps=0)
+    rollout = RolloutMetrics(verify_rm_reward=math.nan, rule_accuracy=math.inf)
+    live.append(StepMetrics(step=1, rollout=rollout, seconds={"rollout": math.nan}))
+    live.close()
+    unknown = Interval(value=math.nan, low=math.nan, high=math.nan, count=60)
+    evaluation = make_evaluation(0, 0.4, 0.45).model_copy(update={"verify_rm_reward": unknown})
+    write_records(tmp_path / "evaluations.jsonl", [evaluation])
+    page = live_page(tmp_path)
+    assert page is not None
+    assert "<td>1 of 40</td>\n<td>–</td>\n<td>–</td>" in page
+    assert '<th scope="row">VerifyRM reward</th>\n<td>– <small>–</small></td>' in page
+    assert not re.search(r"\b(nan|inf)\b", page, re.IGNORECASE)
 
 
 def test_the_page_so_far_can_be_written_to_a_file(tmp_path: Path, capsys) -> None:

@@ -1,11 +1,17 @@
-"""The journal of a run, asked while it is written again."""
+"""The journal of a run, asked while it is written again, and the folder of the runs."""
 
+import os
 import threading
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from cooper_rl.api.rows import Row
+from cooper_rl.errors import DataError
 from cooper_rl.service.journal import Entry, Journal
+from cooper_rl.service.runs import take_state
+from tests.waiting import within
 
 
 def entry(number: int) -> Entry:
@@ -28,6 +34,28 @@ def test_every_answer_is_found_while_the_journal_drops_rows(tmp_path: Path) -> N
     compacting.join()
     journal.close()
     assert (missed, lookups > 0) == (0, True)
+
+
+def test_a_line_that_nests_without_end_is_named(tmp_path: Path) -> None:
+    (tmp_path / "journal.jsonl").write_bytes(b'{"rows": ' + b"[" * 100_000 + b"\n")
+    with pytest.raises(DataError, match=r"journal\.jsonl:1: not a line of the journal \(.*recursion"):
+        Journal(tmp_path, kept_rewards=10)
+
+
+def test_a_lock_that_is_no_file_of_the_servers_is_named(tmp_path: Path) -> None:
+    """A pipe was waited for, and a link's file emptied."""
+    for name in ("pipe", "link"):
+        (tmp_path / name).mkdir()
+    os.mkfifo(tmp_path / "pipe" / "lock")
+    (tmp_path / "mine").write_text("mine")
+    (tmp_path / "link" / "lock").symlink_to(tmp_path / "mine")
+    with within(20):
+        for name in ("pipe", "link"):
+            with pytest.raises(
+                DataError, match=f"--state {tmp_path}/{name}: .*lock is no regular file; remove"
+            ):
+                take_state(tmp_path / name)
+    assert (tmp_path / "mine").read_text() == "mine"
 
 
 def test_answers_of_completions_that_are_only_scored_are_forgotten_too(tmp_path: Path) -> None:

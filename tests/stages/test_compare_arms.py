@@ -54,7 +54,12 @@ def write_checkpoint(folder: Path, arm: str) -> Path:
 
 
 def compare(
-    folder: Path, ends: Sequence[Sequence[EvaluatedCompletion]], start: Sequence[EvaluatedCompletion]
+    folder: Path,
+    ends: Sequence[Sequence[EvaluatedCompletion]],
+    start: Sequence[EvaluatedCompletion],
+    *,
+    start_step: int = 0,
+    start_judge: str = "tiny",
 ) -> tuple[ExperimentReport, str]:
     """The stage's report and summary of two runs that end with these completions."""
 
@@ -62,11 +67,13 @@ def compare(
         report = make_evaluation([1] * 6, step=step)
         if rows[0].judge is None:
             report = report.model_copy(update={"judge_accuracy": None, "judge_model": None})
+        elif name == "start":
+            report = report.model_copy(update={"judge_model": start_judge})
         write_report(folder / f"{name}.json", report)
         write_records(folder / f"{name}.jsonl", rows)
         return folder / f"{name}.json", folder / f"{name}.jsonl"
 
-    start_report, start_completions = write("start", start, 0)
+    start_report, start_completions = write("start", start, start_step)
     ended = [write(arm, rows, 2) for arm, rows in zip(RUNS, ends, strict=True)]
     report = compare_arms.run(
         CONFIG,
@@ -108,6 +115,26 @@ def test_a_run_on_other_problems_is_named(tmp_path: Path) -> None:
     other = completions(("other", *SIX[1:]))
     with pytest.raises(DataError, match=r"cooper\.jsonl: are of other problems than the start's"):
         compare(tmp_path, [completions(), other], completions())
+
+
+def test_a_run_on_other_problems_with_the_same_ids_is_named(tmp_path: Path) -> None:
+    other = [row.model_copy(update={"question": f"Another {row.problem_id}?"}) for row in completions()]
+    with pytest.raises(DataError, match=r"cooper\.jsonl: are of other problems than the start's"):
+        compare(tmp_path, [completions(), other], completions())
+
+
+def test_the_report_of_a_later_step_is_no_start(tmp_path: Path) -> None:
+    with pytest.raises(
+        DataError, match=r"start\.json: evaluates step 2, and arms .* evaluate-policy without"
+    ):
+        compare(tmp_path, [completions()] * 2, completions(), start_step=2)
+
+
+def test_a_start_that_another_judge_evaluated_is_not_compared(tmp_path: Path) -> None:
+    with pytest.raises(
+        DataError, match=r"rule\.json: judged by tiny, and the start by strict; evaluate both"
+    ):
+        compare(tmp_path, [completions()] * 2, completions(), start_judge="strict")
 
 
 def test_the_rules_recall_counts_what_is_right_by_meaning_alone(tmp_path: Path) -> None:

@@ -14,9 +14,10 @@ from PIL import Image
 from cooper_rl.config.load import load
 from cooper_rl.errors import DamagedObjectError, DataError
 from cooper_rl.method.metrics import binary_scores, confusion_counts
-from cooper_rl.records.files import read_report, write_report
+from cooper_rl.records.files import read_records, read_report, write_records, write_report
 from cooper_rl.report.page import settings
 from cooper_rl.report.samples import PAIRS_PER_CHANGE
+from cooper_rl.schema.data import EvaluatedCompletion
 from cooper_rl.schema.red_team import AttackText, CurvePoint, RedTeamReport
 from cooper_rl.schema.reports import EvaluateVerifyRMReport, Interval, LabelReport, RunReport, SourceScores
 from cooper_rl.stages import report
@@ -446,6 +447,38 @@ def test_pass_at_k_stands_with_the_evaluations_that_have_it(tmp_path):
     assert "75.0" in rows[0][1]
     assert "87.5" in rows[1][1]
     assert "solves, by the judge." in html
+
+
+def test_pass_at_k_and_the_mean_over_sources_leave_out_what_others_judged(tmp_path):
+    """Of three evaluations the judge was away at step 20, whose numbers are the rule's."""
+
+    def interval(value: float) -> Interval:
+        return Interval(value=value, low=value - 0.1, high=value + 0.1, count=60)
+
+    points = [
+        make_evaluation(step, 0.4, 0.4, judge=step != 20).model_copy(
+            update={"pass_at": {1: interval(0.4), 2: interval(rate)}, "mean_over_sources": interval(rate)}
+        )
+        for step, rate in ((0, 0.72), (20, 0.31), (40, 0.75))
+    ]
+    html, _, _ = make_report(tmp_path, evaluations=points)
+    text = " ".join(" ".join(_Page(html).texts).split())
+    assert "pass@2 72.0 % 62.0 to 82.0 % – 75.0 % 65.0 to 85.0 %" in text
+    assert "Mean over sources 72.0 % 62.0 to 82.0 % – 75.0 % 65.0 to 85.0 %" in text
+    assert "shown where the judge gave the verdicts. They are left out at step 20." in text
+
+
+def test_problems_before_and_after_are_told_by_the_rule_where_one_side_had_no_judge(tmp_path):
+    """The rule reads 9 texts on both sides. Of 4 that it cannot read, the judge calls those at the end right:
+    that is no change of the policy."""
+    paths = write_run(tmp_path)
+    start = read_records(paths["start_completions"], EvaluatedCompletion)
+    write_records(paths["start_completions"], [row.model_copy(update={"judge": None}) for row in start])
+    outputs = {name: tmp_path / "out" / name for name in ("page", "summary", "report")}
+    report.run(load("laptop"), **paths, **outputs)
+    text = " ".join(" ".join(_Page(outputs["page"].read_text()).texts).split())
+    said = "The first completion of each of 19 held-out problems, by the rule verifier: 0 wrong before, "
+    assert f"{said}right after, 0 right before, wrong after, 10 wrong before and after, 9 right" in text
 
 
 @pytest.mark.parametrize("judges", [(False, True, True), (True, True, False)], ids=["start", "frozen arm"])

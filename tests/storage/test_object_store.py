@@ -20,6 +20,7 @@ from cooper_rl.storage.local import LocalStore
 from cooper_rl.storage.open import open_store
 from tests.stand_ins.fixtures import storage_config
 from tests.storage.objects import MIB, make_file
+from tests.waiting import within
 
 RACES = 20
 
@@ -43,6 +44,20 @@ def test_a_file_comes_back_as_it_went(store: ObjectStore, tmp_path: Path, size: 
     store.get_file("step/file.bin", tmp_path / "back" / "file.bin", sha256=sha256)
     assert (tmp_path / "back" / "file.bin").read_bytes() == path.read_bytes()
     assert [entry.name for entry in (tmp_path / "back").iterdir()] == ["file.bin"]
+
+
+def test_a_pipe_in_the_place_of_an_object_is_named(tmp_path: Path) -> None:
+    """It was waited for: by every read, and by every write under the lock of the folder."""
+    store = LocalStore(tmp_path)
+    os.mkfifo(tmp_path / "LATEST")
+    (tmp_path / "zero").symlink_to("/dev/zero")
+    with within(20):
+        for key in ("LATEST", "zero"):
+            with pytest.raises(StorageError, match=f"{tmp_path}/{key}: is no regular file; move it away"):
+                store.read(key)
+            with pytest.raises(StorageError, match="is no regular file"):
+                store.write(key, b"new", replaces=None)
+    assert (tmp_path / "LATEST").is_fifo()
 
 
 def test_putting_again_replaces(store: ObjectStore, tmp_path: Path) -> None:

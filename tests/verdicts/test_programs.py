@@ -4,11 +4,14 @@ import json
 import os
 import re
 import resource
+import selectors
+import signal
+import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -17,9 +20,12 @@ import pytest
 from cooper_rl.config.data import RuleConfig
 from cooper_rl.errors import CooperError
 from cooper_rl.verdicts import program_worker
+from cooper_rl.verdicts.pool import receive_reply
 from cooper_rl.verdicts.programs import MAX_CHARS, ProgramVerifier, contradicts, find_program, parse_tests
-from cooper_rl.verdicts.worker import LOST
+from cooper_rl.verdicts.verifier import Unkept
+from cooper_rl.verdicts.worker import LOST, receive_message, send_message
 from tests.verdicts.killing import killing
+from tests.waiting import wait_until, within
 
 TESTS = "f(a=1, b=2) == 5\nf(a=0, b=3) == 6"
 
@@ -198,7 +204,7 @@ def test_a_program_that_closes_its_pipe_and_sleeps_is_killed() -> None:
         assert [check.verdict for check in found] == ["incorrect", "correct"]
         assert verifier.pool is not None
         nursery = psutil.Process(verifier.pool.nursery.pid)
-        _wait_until(lambda: len(nursery.children(recursive=True)) == 1)
+        wait_until(lambda: not nursery.children(recursive=True))
 
 
 @pytest.mark.parametrize("wait", ["lock.acquire()", "lock.acquire(timeout=5)"])
@@ -292,18 +298,11 @@ def test_verdicts_come_in_order_from_several_threads_and_leave_no_process() -> N
             thread.join()
         assert found == [["correct", "incorrect"] * 4] * 2
         # The process of a request ends when its reply was sent.
-        _wait_until(lambda: len(_workers() - before) == 3)
+        wait_until(lambda: len(_workers() - before) == 1)
         workers = _workers() - before
-    _wait_until(lambda: not any(worker.is_running() and worker.status() != "zombie" for worker in workers))
+    wait_until(lambda: not any(worker.is_running() and worker.status() != "zombie" for worker in workers))
     with pytest.raises(CooperError, match="after it was closed; ask inside its `with`"):
         verifier.verify(items)
-
-
-def _wait_until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def _workers() -> set[psutil.Process]:
@@ -315,18 +314,114 @@ def _workers() -> set[psutil.Process]:
     return found
 
 
-def test_a_worker_that_was_killed_is_noticed_at_once() -> None:
-    """The other worker holds no end of its socket."""
-    with ProgramVerifier(RuleConfig(num_workers=2)) as verifier:
-        items = [("f(1) == 2", f"def f(a):\n    return a + 1  # {number}") for number in range(2)]
-        assert {check.verdict for check in verifier.verify(items)} == {"correct"}
+SLOW = "def f(a, b):\n    for number in range(3 * 10**7):\n        pass\n    return a + 2 * b"
+
+
+@contextmanager
+def killing_requests(verifier: ProgramVerifier, *, times: int) -> Iterator[list[int]]:
+    """Kill the process of so many requests, each while its program runs in a child of it."""
+    assert verifier.pool is not None
+    nursery = psutil.Process(verifier.pool.nursery.pid)
+    killed: list[int] = []
+    is_over = threading.Event()
+
+    def kill() -> None:
+        while len(killed) < times and not is_over.wait(0.02):
+            for process in nursery.children():
+                with suppress(psutil.Error):  # it has just ended
+                    if len(killed) < times and process.pid not in killed and process.children():
+                        process.kill()
+                        killed.append(process.pid)
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    try:
+        yield killed
+    finally:
+        is_over.set()
+        thread.join()
+
+
+def test_a_request_whose_process_was_killed_is_asked_again_and_others_do_not_notice() -> None:
+    with ProgramVerifier(RuleConfig(num_workers=2, timeout_seconds=9)) as verifier:
+        verifier.verify([(TESTS, "return a + b")])
+        with killing_requests(verifier, times=1) as killed:
+            found = verifier.verify([(TESTS, SLOW), (TESTS, f"{SLOW} + 1"), (TESTS, "return a + 2 * b")])
+        assert len(killed) == 1
+        assert [check.verdict for check in found] == ["correct", "incorrect", "correct"]
         assert verifier.pool is not None
-        worker, _ = psutil.Process(verifier.pool.nursery.pid).children()
-        worker.kill()
-        worker.wait()
+        nursery = psutil.Process(verifier.pool.nursery.pid)
+        wait_until(lambda: not nursery.children(recursive=True))
+
+
+def test_a_request_whose_process_was_killed_twice_is_an_abstention_that_nobody_keeps() -> None:
+    with ProgramVerifier(RuleConfig(num_workers=1, timeout_seconds=9)) as verifier:
+        verifier.verify([(TESTS, "return a + b")])
+        with killing_requests(verifier, times=2):
+            (lost,) = verifier.verify([(TESTS, SLOW)])
+        assert (lost.verdict, lost.reason) == ("unparsable", "no verdict: its process ended (status 9)")
+        assert isinstance(lost, Unkept)
+        # The next ones get their own replies.
+        items = [(TESTS, f"return a + 2 * b + {number % 2}") for number in range(6)]
+        assert [check.verdict for check in verifier.verify(items)] == ["correct", "incorrect"] * 3
+
+
+def test_a_request_that_was_not_read_to_its_end_leaves_nothing_to_the_next() -> None:
+    """Killed in the midst of reading: the rest of the request must not be taken for the next one."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        send_message(ours, ["x" * 100_000, []])
+        theirs.recv(5)
+        program_worker.discard_request(theirs)
+        send_message(ours, ["next", []])
+        assert receive_message(theirs) == ["next", []]
+
+
+def test_a_process_that_was_killed_when_it_had_replied_takes_nothing_from_the_next_request() -> None:
+    """Its loss is told with the number of its request, and the request behind it stays to be read."""
+    ours, theirs = socket.socketpair()
+    read_end, write_end = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.write(write_end, b"r")
+        send_message(theirs, ["results", []])
+        os.kill(os.getpid(), signal.SIGKILL)
+    os.close(write_end)
+    run = program_worker.Run(pid, theirs, number=7)
+    with ours, theirs, selectors.PollSelector() as selector:
+        send_message(ours, ["next", []])
+        selector.register(read_end, selectors.EVENT_READ, run)
+        with within(20):
+            program_worker.follow(selector, read_end, run)
+            program_worker.follow(selector, read_end, run)
+            assert receive_message(ours) == ["results", []]
+            assert receive_message(ours) == [LOST, "its process ended (status 9)", 7]
+            assert receive_message(theirs) == ["next", []]
+        (key,) = selector.get_map().values()
+        assert (key.fileobj, key.data) == (theirs, 8)
+
+
+def test_a_loss_of_an_earlier_request_is_no_reply() -> None:
+    ours, theirs = socket.socketpair()
+    with ours:
+        with theirs:
+            for reply in ([LOST, "why", 1], ["results", [1]], [LOST, "why", 2], [LOST, "why", 3]):
+                send_message(theirs, reply)
+        assert receive_reply(ours, number=2) == ["results", [1]]
+        assert receive_reply(ours, number=3) == [LOST, "why"]
+        assert receive_reply(ours, number=4) is None
+
+
+def test_a_nursery_that_was_killed_is_noticed_at_once() -> None:
+    """No process of a request holds its sockets open, whose program would run for two minutes."""
+    with ProgramVerifier(RuleConfig(num_workers=2, timeout_seconds=60)) as verifier:
+        assert verdict_of(verifier, "return a + 2 * b") == "correct"
+        assert verifier.pool is not None
+        nursery = psutil.Process(verifier.pool.nursery.pid)
+        threading.Timer(0.5, nursery.kill).start()
         started = time.monotonic()
         with pytest.raises(CooperError, match=r"a rule verifier worker is gone|processes ended"):
-            verifier.verify(items)
+            verifier.verify([(TESTS, "def f(a, b):\n    while True:\n        pass")] * 2)
         assert time.monotonic() - started < 30
 
 

@@ -18,7 +18,7 @@ from cooper_rl.errors import ConfigError, ServerError
 from cooper_rl.outgoing import basic_authorization, describe, distrust_in, open_client, through
 from cooper_rl.schema.texts import fits_header
 from cooper_rl.servers.answers import SPARE_BYTES, post, read_retry_after, status_of
-from cooper_rl.waiting import Waiting
+from cooper_rl.waiting import MAX_SECONDS, Waiting
 
 logger = logging.getLogger(__name__)
 
@@ -65,8 +65,11 @@ class RewardClient:
             retry_seconds: How long a server that is away or busy is asked again.
 
         Raises:
-            ConfigError: address, token or certificates cannot be used.
+            ConfigError: address, token, certificates or times cannot be used.
         """
+        for name, seconds in (("timeout_seconds", timeout_seconds), ("retry_seconds", retry_seconds)):
+            if not 0 <= seconds <= MAX_SECONDS:
+                raise ConfigError(f"{name}={seconds}: is no time to wait; give 0 to {MAX_SECONDS} (14 days)")
         address, user = split_user(url.rstrip("/"))
         shown = redact(url.rstrip("/"))
         _check_address(address, shown=shown)

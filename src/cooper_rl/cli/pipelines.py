@@ -10,6 +10,7 @@ from importlib import import_module
 from pathlib import Path
 
 import cooper_rl
+from cooper_rl.cli.starting import ending_at_ctrl_c
 from cooper_rl.errors import EXIT_USER_ERROR, ConfigError
 
 PROGRAM = "cooper-rl-pipelines"
@@ -19,7 +20,8 @@ def main() -> int:
     """Run the program on the command line's arguments; returns its exit status."""
     try:
         sys.path.insert(0, str(find_pipelines(Path(cooper_rl.__file__).parent)))
-        program = import_module("pipelines.__main__")
+        with ending_at_ctrl_c(PROGRAM):
+            program = import_module("pipelines.__main__")
         return program.main(program=PROGRAM)
     except ConfigError as error:
         sys.stderr.write(f"{PROGRAM}: {error}\n")

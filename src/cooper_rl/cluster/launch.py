@@ -19,7 +19,6 @@ from cooper_rl.cluster.sdk import (
     ConflictError,
     MissingError,
     TransientError,
-    UnknownKindError,
     ask,
     connect,
 )
@@ -123,7 +122,7 @@ class _Cluster:
         doubt = ""
         while (failure := self._try_to_create(runtime)) is not None:
             # A proxy's 504 says nothing of what the server did, and the server may do it later.
-            if isinstance(failure, TransientError) and not isinstance(failure, UnknownKindError):
+            if isinstance(failure, TransientError):
                 doubt = (
                     "; it may have been created all the same, and goes on then: start again with the same "
                     "arguments to follow it"

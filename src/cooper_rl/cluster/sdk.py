@@ -35,8 +35,12 @@ class ConflictError(LaunchError):
     """The object that was to be made is there already."""
 
 
-class UnknownKindError(TransientError):
-    """The API server has no objects of the kind that was asked for: it starts, or their CRD is missing."""
+class UnknownKindError(LaunchError):
+    """The API server has no objects of the kind that was asked for: their CRD is missing.
+
+    One that starts says 503 until it knows its CRDs, since Kubernetes 1.23 (kubernetes/kubernetes
+    apiextensions-apiserver/pkg/apiserver/apiserver.go at 01d2b61).
+    """
 
 
 def connect(config: LaunchConfig, *, silence_seconds: float | None = None) -> Any:

@@ -167,9 +167,16 @@ def summarise(files: Files, config: Config) -> ExperimentReport:
     seeds = list(dict.fromkeys(run.seed for run in files.runs))
     start = read_report(files.start.report, EvalReport)
     first = read_records(files.start.completions, EvaluatedCompletion)
+    if start.step != 0:
+        raise DataError(
+            f"{files.start.report}: evaluates step {start.step}, and arms are compared with the models that "
+            "they began with, at step 0; give the report of evaluate-policy without --checkpoint"
+        )
     _check_evaluation(files.start, start, first)
     before, sources = outcomes(first), _problems_by_source(first)
-    found = {(run.arm, run.seed): _read_run(run, start, config, problems=before.keys()) for run in files.runs}
+    found = {
+        (run.arm, run.seed): _read_run(run, start, config, problems=_problems(first)) for run in files.runs
+    }
     for arm in arms:
         for seed in seeds:
             if (arm, seed) not in found:
@@ -199,7 +206,9 @@ class _Found(NamedTuple):
     """Outcomes at the end."""
 
 
-def _read_run(files: RunFiles, start: EvalReport, config: Config, *, problems: Set[str]) -> _Found:
+def _read_run(
+    files: RunFiles, start: EvalReport, config: Config, *, problems: Set[tuple[str, str, str]]
+) -> _Found:
     end = read_report(files.end.report, EvalReport)
     completions = read_records(files.end.completions, EvaluatedCompletion)
     own = changed(config, [*arm_overrides(files.arm), f"cooper.seed={files.seed}"])
@@ -211,8 +220,13 @@ def _read_run(files: RunFiles, start: EvalReport, config: Config, *, problems: S
         rows = read_metrics(*found.log[METRICS])
         rollouts = [row for path in found.log[ROLLOUTS] for row in read_records(path, RolloutSample)]
     _check_evaluation(files.end, end, completions)
+    if end.judge_model != start.judge_model:
+        raise DataError(
+            f"{files.end.report}: judged by {end.judge_model}, and the start by {start.judge_model}; "
+            "evaluate both with one evaluation.judge"
+        )
     judged = outcomes(completions)
-    if judged.keys() != problems:
+    if _problems(completions) != problems:
         raise DataError(
             f"{files.end.completions}: are of other problems than the start's; evaluate every run on one "
             "held-out file"
@@ -417,6 +431,11 @@ def _compare(arm: str, before: Outcomes, ends: Mapping[str, Sequence[Outcomes]])
             if other != arm
         },
     )
+
+
+def _problems(completions: Sequence[EvaluatedCompletion]) -> set[tuple[str, str, str]]:
+    """The problems, by all that is known of them: files of other problems may have the same ids."""
+    return {(row.problem_id, row.question, row.reference_answer) for row in completions}
 
 
 def _problems_by_source(completions: Sequence[EvaluatedCompletion]) -> dict[str, set[str]]:

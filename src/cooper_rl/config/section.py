@@ -6,6 +6,8 @@ from typing import Any, cast, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
 
+from cooper_rl.waiting import MAX_SECONDS
+
 
 class Section(BaseModel):
     """Base of every section: frozen, unknown keys refused, a docstring under each field."""
@@ -22,6 +24,14 @@ class Section(BaseModel):
             has_sections = any(isinstance(kind, type) and issubclass(kind, BaseModel) for kind in kinds)
             if bool not in kinds and kinds & {int, float} and not has_sections:
                 raise ValueError(f"is a number, and {json.dumps(truth)} is none")
+        return value
+
+    @field_validator("*")
+    @classmethod
+    def _can_be_waited_for(cls, value: Any, info: ValidationInfo) -> Any:
+        """Refuse a time at which threads, sockets and sleep raise an OverflowError, hours after the start."""
+        if (info.field_name or "").endswith("_seconds") and value is not None and value > MAX_SECONDS:
+            raise ValueError(f"is longer than any wait can be; write at most {MAX_SECONDS} (14 days)")
         return value
 
 

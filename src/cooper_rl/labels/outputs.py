@@ -10,6 +10,7 @@ from cooper_rl.config.data import LabelingConfig
 from cooper_rl.config.root import Config
 from cooper_rl.errors import DataError
 from cooper_rl.labels.rows import Row, read_frozen
+from cooper_rl.labels.shards import Digest
 from cooper_rl.labels.splits import Split, Splits
 from cooper_rl.labels.tally import Tally
 from cooper_rl.records.files import record_writer, write_records
@@ -31,6 +32,8 @@ class Labelled(NamedTuple):
 
     tally: Tally
     num_examples: dict[Split, int]
+    digest: str | None = None
+    """Names the rows of a shard with their labels."""
 
     def report(self, config: LabelingConfig, *, num_rejected: int, seconds: float) -> LabelReport:
         """All numbers but those of the judges."""
@@ -48,7 +51,7 @@ class Labelled(NamedTuple):
             agreement=tally.agreement.report(),
             audit=tally.audit.report() if has_audit else None,
             num_rejected=num_rejected,
-            digest=tally.digest.name(),
+            digest=self.digest,
             seconds=seconds,
         )
 
@@ -101,11 +104,13 @@ def write_outputs(
 
 def write_shard(decided: Decided, outputs: Outputs) -> Labelled:
     """Write the labels alone: the questions are dealt out when all shards are there."""
-    tally = Tally(decided.name_answer_type)
+    tally, digest = Tally(decided.name_answer_type), Digest()
     with record_writer(outputs.labels) as write:
-        for _, label in decided.counted(tally):
+        for row, label in decided.counted(tally):
             write(label)
-    return Labelled(tally, {split: write_records(getattr(outputs, split), []) for split in SPLITS})
+            digest.add(row, label)
+    num_examples: dict[Split, int] = {split: write_records(getattr(outputs, split), []) for split in SPLITS}
+    return Labelled(tally, num_examples, digest.name())
 
 
 def _deal(splits: Splits, tally: Tally, config: Config) -> None:

@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Callable
 
 from cooper_rl.labels.rows import Row
-from cooper_rl.labels.shards import Digest
 from cooper_rl.schema.data import Label
 from cooper_rl.verdicts.agreement import AgreementCounter
 from cooper_rl.verdicts.audit import AuditCounter
@@ -20,7 +19,6 @@ class Tally:
         self.num_incorrect = 0
         self.agreement = AgreementCounter(name_answer_type)
         self.audit = AuditCounter()
-        self.digest = Digest()
 
     @property
     def num_labels(self) -> int:
@@ -39,4 +37,3 @@ class Tally:
         self.num_incorrect += label.is_correct is False
         self.agreement.add(label, reference_answer=row.problem.reference_answer)
         self.audit.add(label, question=row.problem.question)
-        self.digest.add(row, label)

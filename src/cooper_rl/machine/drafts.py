@@ -13,6 +13,7 @@ import os
 import re
 import secrets
 import shutil
+import stat
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -25,7 +26,8 @@ logger = logging.getLogger(__name__)
 
 _START = "A draft of Cooper-RL, removed by its next start when its owner is gone, of "
 _MARK = re.compile(r"\.cooper-rl-([0-9a-f]{8})\.draft")
-
+_MARK_MODE = 0o600
+"""An empty file of other rights is somebody's."""
 
 _MAX_NAME_BYTES = 255 - len(".0123abcd.partial")
 """Bytes of an output's name that are left in its draft's: file systems take 255 in all."""
@@ -61,13 +63,13 @@ def draft_beside(path: Path, *, remove_old: Callable[[Path], None] | None = None
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     settle_drafts(path.parent, remove_old=remove_old)
-    tag = secrets.token_hex(4)
-    draft, mark = _draft(path, tag), path.with_name(f".cooper-rl-{tag}.draft")
-    handle = os.open(mark, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+    while True:
+        tag = secrets.token_hex(4)
+        mark = path.with_name(f".cooper-rl-{tag}.draft")
+        if (handle := _open_mark(mark, name=path.name)) is not None:
+            break
+    draft = _draft(path, tag)
     try:
-        with suppress(StorageError):  # no locks: it stays without a text, and what it marks is never removed
-            lock(handle, place=mark)
-            os.write(handle, os.fsencode(f"{_START}{path.name}\n"))
         yield draft
     finally:
         with suppress(OSError):
@@ -77,6 +79,23 @@ def draft_beside(path: Path, *, remove_old: Callable[[Path], None] | None = None
         if not draft.old.exists():  # else the next start has something to settle
             mark.unlink(missing_ok=True)
         os.close(handle)
+
+
+def _open_mark(mark: Path, *, name: str) -> int | None:
+    """A handle of a new mark; None: another process took it for one that a killed process had left."""
+    handle = os.open(mark, os.O_RDWR | os.O_CREAT | os.O_EXCL, _MARK_MODE)
+    try:
+        with suppress(StorageError):  # no locks: it stays without a text, and what it marks is never removed
+            lock(handle, place=mark)
+            os.write(handle, os.fsencode(f"{_START}{name}\n"))
+        if mark.exists():
+            return handle
+    except BaseException:
+        mark.unlink(missing_ok=True)
+        os.close(handle)
+        raise
+    os.close(handle)
+    return None
 
 
 def settle_drafts(folder: Path, *, remove_old: Callable[[Path], None] | None = None) -> None:
@@ -119,6 +138,9 @@ def flush(path: Path) -> None:
 
 def _settle(mark: Path, remove_old: Callable[[Path], None] | None) -> None:
     with abandoned(mark) as content:
+        if content == b"" and _MARK.fullmatch(mark.name) and stat.S_IMODE(mark.lstat().st_mode) == _MARK_MODE:
+            mark.unlink()  # killed before it could name anything
+            return
         draft = None if content is None else _read(mark, content)
         if draft is None or not mark.exists():
             return

@@ -80,6 +80,11 @@ def find_accuracy(first: EvalReport, last: EvalReport) -> tuple[AccuracyName, In
     return "rule accuracy", first.rule_accuracy, last.rule_accuracy, found.rule_accuracy
 
 
+def told_by_others(evaluations: Sequence[EvalReport], name: AccuracyName) -> list[int]:
+    """Steps of the evaluations whose pass@k and mean over sources are not of this accuracy."""
+    return [each.step for each in evaluations if (each.judge_accuracy is None) == (name == "accuracy")]
+
+
 def direction(change: Interval) -> Direction:
     """The direction of a change, as far as its interval shows one."""
     if change.low > 0:

@@ -1,10 +1,13 @@
 """Numbers and long texts as pages and reports write them."""
 
+import math
 from collections.abc import Sequence
 
 from cooper_rl.schema.reports import Interval
 
 MAX_SHOWN_CHARS = 1200
+UNKNOWN = "–"
+"""In the place of a number that is not finite: nobody measured it."""
 
 
 def shorten(text: str) -> str:
@@ -16,17 +19,18 @@ def shorten(text: str) -> str:
 
 def percent(value: float) -> str:
     """0.4105 as `41.0 %`."""
-    return f"{100 * value:.1f} %"
+    return f"{100 * value:.1f} %" if math.isfinite(value) else UNKNOWN
 
 
 def points(value: float) -> str:
     """A difference of shares: 0.031 as `+3.1`, with a true minus sign."""
-    return f"{100 * value:+.1f}".replace("-", "−")
+    return f"{100 * value:+.1f}".replace("-", "−") if math.isfinite(value) else UNKNOWN
 
 
 def span(interval: Interval) -> str:
     """`35.2 to 47.1 %`."""
-    return f"{100 * interval.low:.1f} to {100 * interval.high:.1f} %"
+    is_known = math.isfinite(interval.low) and math.isfinite(interval.high)
+    return f"{100 * interval.low:.1f} to {100 * interval.high:.1f} %" if is_known else UNKNOWN
 
 
 def in_points(change: Interval) -> str:

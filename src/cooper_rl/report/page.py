@@ -19,7 +19,7 @@ from cooper_rl.config.root import Config
 from cooper_rl.config.section import flatten
 from cooper_rl.report.changes import direction, verdict
 from cooper_rl.report.figure import Figure
-from cooper_rl.report.numbers import percent, points, shorten, span
+from cooper_rl.report.numbers import name_steps, percent, points, shorten, span
 from cooper_rl.schema.reports import BinaryScores
 
 LIBRARIES = ("cooper-rl", "torch", "transformers", "math-verify", "numpy")
@@ -40,6 +40,7 @@ def render(template: str, **context: Any) -> str:
         "opening": _opening,
         "verdict": verdict,
         "direction": direction,
+        "name_steps": name_steps,
         "lift": _lift,
         "quoted": lambda text: json.dumps(text, ensure_ascii=False),
         "humanise": lambda text: text.replace("_", " "),

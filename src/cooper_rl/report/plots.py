@@ -48,7 +48,11 @@ def headline_plot(evaluations: Sequence[EvalReport]) -> Plot:
     lines: list[Line] = []
     for number, (label, color, read) in enumerate(readings):
         points = [(place, read(found)) for place, found in enumerate(evaluations)]
-        known = [(place + (number - 1.5) * 0.09, found) for place, found in points if found is not None]
+        known = [
+            (place + (number - 1.5) * 0.09, found)
+            for place, found in points
+            if found is not None and math.isfinite(found.value)
+        ]
         if known:
             lines.append(
                 Line(
@@ -65,18 +69,22 @@ def headline_plot(evaluations: Sequence[EvalReport]) -> Plot:
 def held_out_figure(arms: Sequence[Arm], title: str = "Held-out problems along the run") -> Figure | None:
     """Evaluations along the run beside where all arms started; None where there is only the start."""
     lines: list[Line] = []
+    name = _accuracy_name(arms[0])
     starts: list[tuple[float, float]] = []
     for arm in arms:
         accuracy, reward = _evaluated(arm)
-        starts += accuracy[:1]
+        # Another arm may have no judge, and the start may have had none: the rule's accuracy of the same
+        # start is another number.
+        if accuracy and _accuracy_name(arm) == name and accuracy[0][0] == min([*reward, *accuracy])[0]:
+            starts.append(accuracy[0])
         _add(lines, arm, _accuracy_name(arm), "blue", *_unzip(accuracy))
         _add(lines, arm, "VerifyRM reward", "orange", *_unzip(reward))
     steps = [x for line in lines for x in line.xs]
     if len(set(steps)) < 2:
         return None
     ends = [min(steps), max(steps)]
-    first = f"{_accuracy_name(arms[0])} at the start"
-    lines.append(Line(first, "grey", ends, [min(starts)[1]] * 2, "dotted"))
+    if starts:
+        lines.append(Line(f"{name} at the start", "grey", ends, [min(starts)[1]] * 2, "dotted"))
     caption = (
         "At the start, in the evaluations while training, and at the end. A VerifyRM reward that rises while "
         "accuracy falls is reward hacking."
@@ -109,7 +117,11 @@ def _evaluated(arm: Arm) -> tuple[list[tuple[float, float]], list[tuple[float, f
         if known is not None:
             accuracy[point.step] = known.value
         reward[point.step] = point.verify_rm_reward.value
-    return sorted(accuracy.items()), sorted(reward.items())
+    return _finite(accuracy), _finite(reward)
+
+
+def _finite(values: Mapping[float, float]) -> list[tuple[float, float]]:
+    return sorted((step, value) for step, value in values.items() if math.isfinite(value))
 
 
 def _unzip(points: Sequence[tuple[float, float]]) -> tuple[list[float], list[float]]:
@@ -318,8 +330,9 @@ def _phases_figure(metrics: Metrics) -> Figure | None:
         return None
 
     def seconds_of(phase: Phase) -> Read:
-        # A phase that did not run took no time, so that all lines have the same steps.
-        return lambda row: row.seconds.get(phase, 0.0)
+        # A phase that did not run, or whose clock said nothing finite, took no time, so that all lines have
+        # the same steps.
+        return lambda row: seconds if math.isfinite(seconds := row.seconds.get(phase, 0.0)) else 0.0
 
     lines = [
         Line(label, color, *series(timed, seconds_of(phase)), kind="area") for phase, label, color in phases

@@ -3,6 +3,7 @@
 Rows say what is not known: a task of a cluster knows no command line, an installed package no commit.
 """
 
+import math
 import platform
 import shlex
 import subprocess
@@ -44,7 +45,7 @@ def describe(
         ("machine of this page", _machine()),
     ]
     if metrics:
-        total = sum(sum(row.seconds.values()) for row in metrics)
+        total = sum(each for row in metrics for each in row.seconds.values() if math.isfinite(each))
         rows.append(("duration of co-training", f"{say_duration(total)} over {len(metrics)} steps"))
     return rows
 

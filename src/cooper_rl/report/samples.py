@@ -72,18 +72,23 @@ def before_after(
     """
     firsts = _first_of_each(start)
     lasts, *_ = sides = [_first_of_each(rows) for rows in ends.values()]
+    # A judge reads what the rule cannot: where one of the two had none, its verdicts alone would look like
+    # changes.
+    is_judged = all(row.judge is not None for rows in (firsts, lasts) for row in rows.values())
     found: dict[Change, list[BeforeAfter]] = {change: [] for change in _CHANGES}
     for problem, last in lasts.items():
         first = firsts.get(problem)
         if first is None or first.question != last.question:
             continue
-        change = (verdict(first) == "correct", verdict(last) == "correct")
+        before, now = (verdict(row) if is_judged else row.rule for row in (first, last))
+        change = (before == "correct", now == "correct")
         after = [(title, side[problem]) for title, side in zip(ends, sides, strict=True) if problem in side]
         shown = [("before", first), *after]
         found[change].append(BeforeAfter(_CHANGES[change], last.question, last.reference_answer, shown))
     counts = ", ".join(f"{len(pairs)} {_CHANGES[change]}" for change, pairs in found.items())
     total = sum(map(len, found.values()))
-    said = f"The first completion of each of {total} held-out problems: {counts}. Some of each:"
+    by_rule = "" if is_judged else ", by the rule verifier"
+    said = f"The first completion of each of {total} held-out problems{by_rule}: {counts}. Some of each:"
     return [pair for pairs in found.values() for pair in pairs[:PAIRS_PER_CHANGE]], said
 
 

@@ -178,7 +178,8 @@ class LabelReport(Report):
     num_rejected: int = 0
     """Rows of both inputs that were set aside in `<report>.rejected.jsonl`; not among `num_completions`."""
     digest: str | None = None
-    """Names the rows with their labels, for `merge_labels`. None in reports of earlier versions."""
+    """Names the rows of a shard with their labels, for `merge_labels`. None without shards, and in reports of
+    earlier versions."""
     seconds: float
 
 

@@ -137,7 +137,7 @@ class Journal:
                 values["rows"] = tuple(Row(*row) for row in values["rows"])
                 values["rewards"] = tuple(values["rewards"])
                 yield Entry(**values)
-            except (ValueError, TypeError, KeyError) as error:
+            except (ValueError, TypeError, KeyError, RecursionError) as error:
                 raise DataError(
                     f"{self._path}:{number}: not a line of the journal ({error}); restore the run's folder "
                     "from a copy, or begin a run with another name"

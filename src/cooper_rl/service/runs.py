@@ -35,9 +35,15 @@ def take_state(folder: Path) -> IO[str]:
     Raises:
         DataError: another server uses it, or it cannot be written to.
     """
+    place = folder / LOCK
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        handle = (folder / LOCK).open("w")
+        # To open a pipe would wait for its reader, and what a link names must not be emptied.
+        if place.is_symlink() or (place.exists() and not place.is_file()):
+            raise DataError(
+                f"--state {folder}: {place} is no regular file; remove it, or give another folder"
+            )
+        handle = place.open("w")
     except OSError as error:
         raise DataError(f"--state {folder}: cannot be written to ({error}); give another folder") from error
     if not lock(handle.fileno(), place=folder, wait=False):

@@ -23,6 +23,7 @@ from cooper_rl.report import red_team as attacks
 from cooper_rl.report import samples as shown
 from cooper_rl.report import text as words
 from cooper_rl.report import verify_rm as classifier
+from cooper_rl.report.changes import told_by_others
 from cooper_rl.report.figure import Figure, draw_png
 from cooper_rl.report.page import render, settings, versions
 from cooper_rl.schema.data import EvaluatedCompletion, RolloutSample
@@ -97,6 +98,7 @@ def run(
         run=result,
         rows=rows,
         evaluations=points,
+        told_by_others=told_by_others(points, result.accuracy_name),
         evaluated_sources=list(points[-1].by_source)[:MAX_TABLE_ROWS],
         caveat=words.caveat(points),
         headline=Figure(headline),

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 import weakref
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
@@ -70,6 +71,8 @@ class WorkerPool:
         # Sockets and not pipes: both directions in one handle, and an end that closes is seen by the other
         # at once.
         self.channels: list[socket.socket] = []
+        self._num_asked: Counter[socket.socket] = Counter()
+        """Questions on each channel."""
         self._free: queue.SimpleQueue[socket.socket] = queue.SimpleQueue()
         with ExitStack() as on_failure, ExitStack() as started:
             workers: list[socket.socket] = []
@@ -120,7 +123,8 @@ class WorkerPool:
         channel = self._free.get()
         try:
             send_message(channel, list(question))
-            reply = receive_message(channel)
+            self._num_asked[channel] += 1
+            reply = receive_reply(channel, number=self._num_asked[channel])
         except OSError as error:
             with suppress(OSError):
                 channel.shutdown(socket.SHUT_RDWR)  # a late reply would answer the next question
@@ -153,6 +157,19 @@ class WorkerPool:
         for channel in self.channels:
             # close() of a socket would send the end to the worker, which is the parent's.
             os.close(channel.detach())
+
+
+def receive_reply(channel: socket.socket, *, number: int) -> Any | None:
+    """Receive the reply to the question of this number; None when the other side has closed.
+
+    The loss of an earlier one is passed over: its process was killed when it had replied.
+    """
+    while (reply := receive_message(channel)) is not None:
+        if reply[0] != LOST:
+            return reply
+        if reply[2:] in ([], [number]):
+            return reply[:2]
+    return None
 
 
 def fit_workers(wanted: int, *, memory: int) -> int:

@@ -1,11 +1,11 @@
 """The processes that run programs for the verifier: `python -m cooper_rl.verdicts.program_worker`.
 
-A nursery forks a worker per socket, a worker a process for every request, and that process a child for the
-program. The child can compute and nothing else: a seccomp filter lets it have memory, write to one pipe and
-end, so that it reaches no file, no network and no other process, and cannot sleep; limits that it cannot
-raise bound its CPU time and memory. It is told the calls to make and never what they should give, so that no
-program can claim to have passed: values are compared in the verifier's own process (`verdicts/programs.py`).
-Linux only.
+A nursery forks a process for every request on its sockets, and that process a child for the program; one that
+is killed costs its own request alone. The child can compute and nothing else: a seccomp filter lets it have
+memory, write to one pipe and end, so that it reaches no file, no network and no other process, and cannot
+sleep; limits that it cannot raise bound its CPU time and memory. It is told the calls to make and never what
+they should give, so that no program can claim to have passed: values are compared in the verifier's own
+process (`verdicts/programs.py`). Linux only.
 """
 
 import ctypes
@@ -16,11 +16,14 @@ import os
 import platform
 import resource
 import select
+import selectors
 import signal
 import socket
 import struct
 import sys
 import time
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, Never
 
 from cooper_rl.verdicts.worker import LOST, WALL_TO_CPU_SECONDS, receive_message, send_message
@@ -62,56 +65,106 @@ class KilledError(Exception):
     """A child was killed by something else than its limits."""
 
 
+@dataclass
+class Run:
+    """The process of one request."""
+
+    pid: int
+    channel: socket.socket
+    number: int
+    """Of the requests on its socket, from 1."""
+    has_read: bool = False
+    """The whole request, so that what the socket holds now is another one."""
+
+
 def main(arguments: list[str]) -> None:
-    """The nursery: one worker for each socket, until all sockets are closed."""
+    """The nursery: a process for each request on each socket, until all sockets are closed."""
     limit_seconds = float(arguments[0])
     for name in IMPORTABLE:
         # Before the filter: an import opens files, which the child cannot do any more.
         __import__(name)
     channels = [socket.socket(fileno=int(number)) for number in arguments[1:]]
-    for channel in channels:
-        if os.fork() == 0:
-            try:
-                # The other workers' sockets: an end that is open here would hide that they are gone.
-                for other in channels:
-                    if other is not channel:
-                        other.close()
-                _work(channel, limit_seconds)
-            finally:
-                # _exit: the nursery's buffers and exit handlers were copied by the fork, and must not run
-                # twice.
-                os._exit(0)
-    for channel in channels:
-        channel.close()  # the worker alone answers on it, and its end is seen
-    for _ in channels:
-        os.wait()
-
-
-def _work(channel: socket.socket, limit_seconds: float) -> None:
     # Asked of a program of our own: what another one's child says could be that program's words.
     probe = _ask_child("", [], limit_seconds=limit_seconds)
     if probe != ["results", []] and probe[0] != "unsafe":
         probe = ["unsafe", f"an empty program fails: {probe[1]}"]
-    while channel.recv(1, socket.MSG_PEEK):
-        # Read in a process of its own: a child has its parent's memory, and could search it for the program
-        # of the request before, which may pass the same tests.
-        pid = os.fork()
-        if pid == 0:
-            _answer(channel, probe, limit_seconds)
-        if os.waitpid(pid, 0)[1]:
-            return  # it cannot have answered; the closed socket says so
+    with selectors.PollSelector() as selector:  # no handle of its own, which every fork would share
+        for channel in channels:
+            selector.register(channel, selectors.EVENT_READ, 1)
+        while selector.get_map():
+            for key, _ in selector.select():
+                if isinstance(key.data, Run):
+                    follow(selector, key.fd, key.data)
+                else:
+                    _begin(selector, key.fileobj, key.data, probe, limit_seconds)
 
 
-def _answer(channel: socket.socket, probe: Any, limit_seconds: float) -> Never:
+def _begin(
+    selector: selectors.BaseSelector, channel: Any, number: int, probe: Any, limit_seconds: float
+) -> None:
+    """Start the process of a request, or let a socket go whose other side has closed."""
+    selector.unregister(channel)
+    # Read in a process of its own: a child has its parent's memory, and could search it for the program of
+    # the request before, which may pass the same tests.
+    if not _has_request(channel):
+        channel.close()
+        return
+    read_end, write_end = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(read_end)
+        _answer(channel, write_end, probe, limit_seconds)
+    # The process alone holds it now, so that its end is seen.
+    os.close(write_end)
+    selector.register(read_end, selectors.EVENT_READ, Run(pid, channel, number))
+
+
+def _has_request(channel: socket.socket) -> bool:
+    try:
+        return bool(channel.recv(1, socket.MSG_PEEK))
+    except OSError:  # closed before it had read the last reply
+        return False
+
+
+def follow(selector: selectors.BaseSelector, read_end: int, run: Run) -> None:
+    """Heed what the process of a request says: that it has read the request, and its end."""
+    if os.read(read_end, 1):
+        run.has_read = True
+        return
+    selector.unregister(read_end)
+    os.close(read_end)
+    _, status = os.waitpid(run.pid, 0)
+    if status:
+        if not run.has_read:
+            discard_request(run.channel)
+        # It may have replied before: with its number, nobody takes this for the reply to the next request.
+        with suppress(OSError):  # the other side is gone too
+            send_message(run.channel, [LOST, f"its process ended (status {status})", run.number])
+    selector.register(run.channel, selectors.EVENT_READ, run.number + 1)
+
+
+def discard_request(channel: socket.socket) -> None:
+    """Take what a killed process has not read: there is one request at a time, so all of it is that one's."""
+    rest = bytearray(MAX_RESULT_BYTES)
+    with suppress(BlockingIOError):
+        while channel.recv_into(rest, 0, socket.MSG_DONTWAIT):
+            pass
+    rest[:] = bytes(len(rest))  # no later program may find it in its memory
+
+
+def _answer(channel: socket.socket, write_end: int, probe: Any, limit_seconds: float) -> Never:
     status = 1
     try:
+        _end_with_parent()
         if (request := receive_message(channel)) is not None:
+            os.write(write_end, b"r")
             program, calls = request
             is_safe = probe[0] != "unsafe"
             reply = run_calls(program, calls, limit_seconds=limit_seconds) if is_safe else probe
             send_message(channel, reply)
         status = 0
     finally:
+        # _exit: the nursery's buffers and exit handlers were copied by the fork, and must not run twice.
         os._exit(status)
 
 
@@ -325,12 +378,17 @@ def shut_in() -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     found = Filter(len(steps), ctypes.addressof(program))
     # A program that sleeps uses no CPU time, so that no limit would end it once its parent was killed.
-    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    _end_with_parent()
     # Without rights of its own, a process may set a filter only once it can gain no others.
     if libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) or libc.prctl(
         _PR_SET_SECCOMP, _FILTER_MODE, ctypes.byref(found), 0, 0
     ):
         raise OSError(ctypes.get_errno(), "the kernel refuses a seccomp filter")
+
+
+def _end_with_parent() -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 if __name__ == "__main__":

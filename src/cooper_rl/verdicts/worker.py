@@ -29,7 +29,8 @@ WALL_TO_CPU_SECONDS = 12
 """Wall clock is only a backstop, for a machine that stands still; CPU time does not depend on what else it
 does."""
 LOST = "lost"
-"""First word of the reply to a request whose process was killed from outside; the second says by what."""
+"""First word of the reply to a request whose process was killed from outside; the second says by what. A
+third is the number of the request on its socket, whose own reply may have come before."""
 _CRASHES = {signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE, signal.SIGILL}
 """Signals by which a text ends its process, beside that of the CPU timer."""
 

@@ -8,8 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -26,6 +24,7 @@ from pipelines.local.redacted import redactor
 from pipelines.options import NAMES
 from pipelines.profile import load_profile
 from tests.small_run import ROOT, run_pipelines, small_run
+from tests.waiting import wait_until
 
 ENDLESS = ["--set", "models.tiny.policy.num_updates=1000000"]
 
@@ -106,11 +105,11 @@ def test_a_run_killed_in_its_second_iteration_runs_no_finished_stage_again_and_e
     that do not need each other anew."""
     command = small_run(tmp_path, "--set", "cooper.checkpoint_every=1")
     process = start(command)
-    _wait_until(lambda: list(tmp_path.glob("end-to-end-*/train-cooper-2/checkpoint/LATEST")), seconds=900)
+    wait_until(lambda: list(tmp_path.glob("end-to-end-*/train-cooper-2/checkpoint/LATEST")), seconds=900)
     token = _token(tmp_path)
     process.kill()
     said, _ = process.communicate()
-    _wait_until(lambda: not _members(token))
+    wait_until(lambda: not _members(token))
 
     shown = run_pipelines(command, timeout_seconds=900)
     assert "did not finish; it goes on where it ended\n" in shown
@@ -295,14 +294,14 @@ def test_a_run_leaves_no_process_behind_however_it_ends(
     """SIGHUP is a closed terminal."""
     output = tmp_path / "run"
     process = start(small_run(output, *ENDLESS))
-    _wait_until(lambda: _stages(output, "prepare_models"))
+    wait_until(lambda: _stages(output, "prepare_models"))
     token = _token(output)
     assert len(_members(token)) >= 3  # the worker, the fork server and the stage
     process.send_signal(number)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == status, errors
     assert "Traceback" not in errors
-    _wait_until(lambda: not _members(token))
+    wait_until(lambda: not _members(token))
 
 
 @pytest.mark.slow
@@ -312,7 +311,7 @@ def test_a_second_start_in_one_folder_is_refused_and_the_first_is_not_harmed(
     output = tmp_path / "run"
     process = start(small_run(output, *ENDLESS))
     try:
-        _wait_until(lambda: _stages(output, "prepare_models"))
+        wait_until(lambda: _stages(output, "prepare_models"))
         assert main(small_run(output)) == 2
         who = f"{output}: process {process.pid} on {socket.gethostname()}"
         assert f"{who} runs a pipeline in this folder; wait for it" in capsys.readouterr().err
@@ -370,27 +369,27 @@ def test_a_stage_that_outlived_its_run_is_ended_by_the_next_start_which_says_so(
     """Starter and worker are killed at once, so that neither can end the stage."""
     output = tmp_path / "run"
     process = start(small_run(output, *ENDLESS))
-    _wait_until(lambda: _stages(output, "prepare_models"))
+    wait_until(lambda: _stages(output, "prepare_models"))
     token = _token(output)
     (worker,) = [pid for pid in _members(token) if "pipelines.local.worker" in psutil.Process(pid).cmdline()]
     os.kill(worker, signal.SIGSTOP)
     process.kill()
     process.communicate()
     os.kill(worker, signal.SIGKILL)
-    _wait_until(lambda: worker not in _members(token))
+    wait_until(lambda: worker not in _members(token))
     (stage,) = _stages(output, "prepare_models")
 
     again = start(small_run(output, *ENDLESS))
-    _wait_until(lambda: not _members(token))
-    _wait_until(lambda: _stages(output, "prepare_models"))
+    wait_until(lambda: not _members(token))
+    wait_until(lambda: _stages(output, "prepare_models"))
     again.terminate()
     shown, _ = again.communicate()
     assert re.search(rf"ended .*process {stage}\b.*: left by process {process.pid}, which was killed", shown)
     assert "did not finish; it goes on where it ended" in shown
 
     other = start(small_run(output, *ENDLESS, "--set", "seed=1"))
-    _wait_until(lambda: len(run_folders(output, "end-to-end")) == 2)
-    _wait_until(lambda: _stages(output, "prepare_models"))
+    wait_until(lambda: len(run_folders(output, "end-to-end")) == 2)
+    wait_until(lambda: _stages(output, "prepare_models"))
     other.terminate()
     shown, _ = other.communicate()
     assert re.search(
@@ -402,7 +401,7 @@ def test_a_stage_that_outlived_its_run_is_ended_by_the_next_start_which_says_so(
 def test_a_stage_that_is_killed_is_named_and_the_log_is_shown(tmp_path: Path) -> None:
     """The kernel does the same to a process that takes too much memory."""
     process = start(small_run(tmp_path / "run", *ENDLESS))
-    _wait_until(lambda: _stages(tmp_path / "run", "prepare_models"))
+    wait_until(lambda: _stages(tmp_path / "run", "prepare_models"))
     for pid in _stages(tmp_path / "run", "prepare_models"):
         os.kill(pid, signal.SIGKILL)
     shown, _ = process.communicate(timeout=60)
@@ -444,10 +443,3 @@ def _stages(output: Path, name: str) -> list[int]:
                 if Path(f"/proc/{pid}/comm").read_text(encoding="utf-8").strip() == name:
                     found.append(pid)
     return found
-
-
-def _wait_until(condition: Callable[[], object], *, seconds: float = 120) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {seconds} seconds"
-        time.sleep(0.1)

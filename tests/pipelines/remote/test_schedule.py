@@ -5,6 +5,7 @@ import re
 import pytest
 
 from pipelines.__main__ import main
+from pipelines.remote import schedule as remote_schedule
 from tests.stand_ins.kfp_api import Fault, KfpApi, time_of
 
 NIGHTLY = ["--cron", "0 0 2 * * *"]
@@ -221,6 +222,35 @@ def test_of_two_people_who_apply_a_schedule_at_once_one_schedule_is_left(
         api.num_made = number
         assert schedule(api, "apply", "verify_rm", *NIGHTLY) == 0
         assert [run["trigger"] for run in api.recurring.values()] == [{"cron_schedule": {"cron": NIGHTLY[1]}}]
+
+
+def test_a_schedule_that_was_applied_in_the_same_second_is_replaced(
+    api: KfpApi, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Then the ids decide which one counts as newer: here that of the old one."""
+    monkeypatch.setattr(remote_schedule, "TICK_SECONDS", 0.0)
+    assert schedule(api, "apply", "verify_rm", *NIGHTLY) == 0
+    (before,) = api.recurring
+    made, api.num_made = api.num_made, 99
+    assert before > "recurringruns-100"
+    api.clock = lambda number: made if number == 100 else number
+    assert schedule(api, "apply", "verify_rm", "--cron", "0 0 3 * * *") == 0
+    assert [run["trigger"] for run in api.recurring.values()] == [{"cron_schedule": {"cron": "0 0 3 * * *"}}]
+    assert "verify-rm: created again (time changed)" in capsys.readouterr().out
+    assert api.count("POST", "/recurringruns") == 3
+    assert before not in api.recurring
+
+
+def test_a_clock_that_was_set_back_is_named(
+    api: KfpApi, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote_schedule, "TICK_SECONDS", 0.0)
+    assert schedule(api, "apply", "verify_rm", *NIGHTLY) == 0
+    (before,) = api.recurring
+    api.clock = lambda number: -3600
+    assert schedule(api, "apply", "verify_rm", "--cron", "0 0 3 * * *") == 2
+    assert "clock, which may have been set back, the old one is newer" in capsys.readouterr().err
+    assert list(api.recurring) == [before]
 
 
 def test_a_schedule_that_somebody_deletes_as_it_is_made_is_an_error(
