@@ -190,9 +190,6 @@ def write_run(folder: Path, **changes) -> dict[str, Path]:
         wrong_reference=Interval(value=0.031, low=0.02, high=0.05, count=200),
     ))  # fmt: skip
     paths["checkpoint"] = folder / "checkpoint"
-    step_folder = paths["checkpoint"] / "step-000040"
-    step_folder.mkdir(parents=True)
-    metrics = changes.get("metrics") or make_metrics(40)
-    write_metrics(step_folder / "metrics.jsonl", metrics)
-    (paths["checkpoint"] / "LATEST").write_text("step-000040\n")
+    paths["checkpoint"].mkdir(parents=True)
+    write_metrics(paths["checkpoint"] / "metrics.jsonl", changes.get("metrics") or make_metrics(40))
     return paths
