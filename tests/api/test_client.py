@@ -2,16 +2,20 @@
 
 import json
 import logging
+import math
 import os
 from base64 import b64encode
 from collections.abc import Iterator
+from decimal import Decimal
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 
 from cooper_rl import RewardClient
+from cooper_rl.api.rows import read_rows
 from cooper_rl.errors import ConfigError, DataError, ServerError
 from tests.stand_ins.serving import serving
 
@@ -80,8 +84,10 @@ def test_prompts_and_completions_may_be_chat_messages(client: RewardClient) -> N
 @pytest.mark.parametrize(
     ("column", "value", "message"),
     [
-        ("reference_answers", [2], r"reference_answers: value 0 is '2'; give a text"),
-        ("reference_answers", [None], "reference_answers: value 0 is 'None'; give a text"),
+        ("reference_answers", [None], "reference_answers: value 0 is null, not text or a number"),
+        ("reference_answers", [math.nan], "reference_answers: value 0 is nan, not a finite number"),
+        ("reference_answers", [["2", "3"]], "reference_answers: value 0 has 2 answers, not one"),
+        ("completions", [2], r"completions: value 0 is 2 \(int\); give a text, or chat messages"),
         ("questions", "q", "questions: is 'q' .str.; give a list, one value per completion"),
         ("questions", [], "questions: 0 values for 1 completions"),
         ("questions", 5, "questions: is '5' .int.; give a list"),
@@ -90,9 +96,18 @@ def test_prompts_and_completions_may_be_chat_messages(client: RewardClient) -> N
 def test_what_is_no_column_of_texts_is_named(
     client: RewardClient, column: str, value: object, message: str
 ) -> None:
-    columns: dict[str, Any] = {"questions": ["1+1?"], "reference_answers": ["2"]} | {column: value}
+    columns: dict[str, Any] = {"questions": ["1+1?"], "reference_answers": ["2"], "completions": ["2"]}
+    columns[column] = value
     with pytest.raises(DataError, match=message):
-        client(["2"], **columns)
+        client(**columns)
+
+
+def test_reference_answers_may_be_numbers_as_in_files_of_problems() -> None:
+    answers = [145.0, 2, ["0.5"], Decimal("1e-3"), *numpy.array([7, 8]), *numpy.array([0.25, 9.0])]
+    rows = read_rows(
+        ["#### 1"] * 8, prompts=["1+1?"] * 8, questions=None, reference_answers=answers, group_ids=None
+    )
+    assert [row.reference_answer for row in rows] == ["145", "2", "0.5", "0.001", "7", "8", "0.25", "9"]
 
 
 @pytest.mark.parametrize(

@@ -245,9 +245,9 @@ def test_half_a_surrogate_pair_is_read_as_the_replacement_character(make_verify_
         ({"reference_answers": [], "questions": ["q"]}, r"^reference_answers: 0 values for 1 completions"),
         (
             {"reference_answers": [None], "questions": ["q"]},
-            r"^reference_answers: value 0 is 'None'; give a text$",
+            r"^reference_answers: value 0 is null, not text or a number$",
         ),
-        ({"reference_answers": ["1"], "questions": [""]}, r"^questions: value 0 is ''; give a text$"),
+        ({"reference_answers": ["1"], "questions": [""]}, r"^questions: value 0 is empty; give a text$"),
         (
             {"reference_answers": ["1"], "prompts": [[{"role": "system", "content": "s"}]]},
             r"^prompts: value 0 is .*; give a text, or chat messages with one of role 'user'$",
