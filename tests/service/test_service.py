@@ -164,6 +164,24 @@ def test_openrlhf_is_answered_in_its_protocol(visit, verify_rm: Path) -> None:
     assert "value 0 holds half a surrogate pair, which is no character; send U" in half.json()["detail"]
 
 
+def test_openrlhfs_labels_may_be_numbers_and_its_tokenizer_may_compose_characters(visit) -> None:
+    """As Qwen's does: OpenRLHF sends the prompt as the data set has it, and the query as decoded tokens."""
+    decomposed, composed = "Cafe\u0301s: 1 + 1?", "Caf\u00e9s: 1 + 1?"
+
+    async def talk(client: httpx.AsyncClient) -> list[httpx.Response]:
+        sent = {"query": [f"{composed}It is 2."] * 2, "prompts": [decomposed] * 2, "labels": [2, 2.0]}
+        plain = [{"question": composed, "reference_answer": "2", "completion": "It is 2."}]
+        return [
+            await client.post("/v1/runs/a/openrlhf", json=sent),
+            await post(client, "plain", plain, learn="never"),
+            await client.post("/v1/runs/a/openrlhf", json=sent | {"labels": [2, None]}),
+        ]
+
+    ours, plain, missing = visit(talk)
+    assert ours.json()["rewards"] == pytest.approx(plain.json()["rewards"] * 2)
+    assert missing.status_code == 422
+
+
 @pytest.mark.parametrize(
     ("body", "status", "said"),
     [
