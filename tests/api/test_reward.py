@@ -270,6 +270,21 @@ def test_a_group_of_two_problems_is_refused(make_verify_rm) -> None:
     [
         ({"config": {"policy": {}}}, ConfigError, r"^config: policy: not read by a reward; its keys are "),
         ({"config": {"reward": {"lr": -1}}}, ConfigError, r"^config: reward.lr: Input should be gr"),
+        (
+            {"config": {"reward": {"learning_rate": 1e-5}}},
+            ConfigError,
+            r"^config: reward\.learning_rate: unknown key; known here: .*\blr, ",
+        ),
+        (
+            {"config": {"monitor": {"actions": "stop"}}},
+            ConfigError,
+            r"^config: monitor\.actions: unknown key; did you mean 'action'\?$",
+        ),
+        (
+            {"config": {"reward.lr": 1e-5}},
+            ConfigError,
+            r"^config: reward\.lr: not read by a reward.*; write reward\.lr as nested mappings$",
+        ),
         ({"config": {"reward": {"overlong_buffer_tokens": 4}}}, ConfigError, r"counts tokens, which"),
         (
             {"config": {"pairs": {"negatives": {"assistant": 0, "red_team": 1}}}},
