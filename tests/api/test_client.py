@@ -1,9 +1,11 @@
 """`RewardClient`: what can never succeed is refused at once, and no message holds the token."""
 
+import copy
 import json
 import logging
 import math
 import os
+import pickle
 from base64 import b64encode
 from collections.abc import Iterator
 from decimal import Decimal
@@ -129,6 +131,15 @@ def ask(client: RewardClient, number: int) -> bool:
     """Whether all rewards are those that this process asked for."""
     asked = [number * 1000 + place for place in range(40)]
     return asked == [client([str(each)], questions=["1+1?"], reference_answers=["2"])[0] for each in asked]
+
+
+def test_a_copy_of_a_client_asks_on_a_connection_of_its_own(client: RewardClient) -> None:
+    """As for a worker that a trainer starts."""
+    copies: list[RewardClient] = [pickle.loads(pickle.dumps(client)), copy.deepcopy(client)]
+    client.close()
+    assert [ask(each, number) for number, each in enumerate(copies)] == [True, True]
+    for each in copies:
+        each.close()
 
 
 def test_forked_processes_get_their_own_rewards(client: RewardClient) -> None:

@@ -1,5 +1,7 @@
 """CooperReward against the step of `train_cooper`, its checkpoints, and what it refuses."""
 
+import copy
+import pickle
 from dataclasses import replace
 from typing import Any
 
@@ -257,6 +259,13 @@ def test_half_a_surrogate_pair_is_read_as_the_replacement_character(make_verify_
 def test_columns_that_cannot_be_used_are_named(make_verify_rm, columns: dict[str, Any], said: str) -> None:
     with make_reward(make_verify_rm) as reward, pytest.raises(DataError, match=said):
         reward(["#### 1"], **columns)
+
+
+@pytest.mark.parametrize("make_copy", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_a_reward_is_not_copied(make_verify_rm, make_copy) -> None:
+    said = r"^CooperReward cannot be copied or sent to another process.* give them a RewardClient$"
+    with make_reward(make_verify_rm) as reward, pytest.raises(CooperError, match=said):
+        make_copy(reward)
 
 
 def test_a_group_of_two_problems_is_refused(make_verify_rm) -> None:

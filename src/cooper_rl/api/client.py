@@ -33,7 +33,7 @@ SILENT_SECONDS = 30.0
 
 
 class RewardClient:
-    """Rewards of one run of the server; may be called from several threads.
+    """Rewards of one run of the server; may be called from several threads, forked and pickled.
 
     A request that was not answered is sent again with the same id, so that it is learned from once.
 
@@ -78,7 +78,7 @@ class RewardClient:
         self._headers = {} if user is None else basic_authorization(user)
         if token is not None:
             self._headers = {"Authorization": f"Bearer {_bare_token(token)}"}
-        self._verify = True if certificates is None else _trust(certificates)
+        self._certificates = certificates
         self._proxy = through(self._url)
         self._open()
 
@@ -87,7 +87,18 @@ class RewardClient:
         self._waiting = Waiting(
             self._shown, logger, limit=f"retry_seconds={self._retry_seconds:g}", first_seconds=SILENT_SECONDS
         )
-        self._http = open_client(self._timeout_seconds, headers=self._headers, verify=self._verify)
+        trusted = True if self._certificates is None else _trust(self._certificates)
+        self._http = open_client(self._timeout_seconds, headers=self._headers, verify=trusted)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the connection, of which a copy opens its own. The token is among the rest."""
+        return {
+            name: value for name, value in vars(self).items() if name not in {"_http", "_waiting", "_pid"}
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._open()
 
     @classmethod
     def from_environment(cls) -> Self:
