@@ -35,7 +35,8 @@ class Rewarding(BaseHTTPRequestHandler):
         request_id = "another" if rewards == [-1] else asked["request_id"]
         content = json.dumps({"rewards": rewards, "request_id": request_id}).encode()
         known = {f"Bearer {TOKEN}", f"Basic {b64encode(b'me:sesame').decode()}"}
-        self.send_response(200 if self.headers["authorization"] in known else 401)
+        status = 200 if self.headers["authorization"] in known else 401
+        self.send_response(status if self.path == "/v1/runs/default/rewards" else 404)
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
         self.wfile.write(content)
@@ -110,6 +111,18 @@ def test_reference_answers_may_be_numbers_as_in_files_of_problems() -> None:
         ["#### 1"] * 8, prompts=["1+1?"] * 8, questions=None, reference_answers=answers, group_ids=None
     )
     assert [row.reference_answer for row in rows] == ["145", "2", "0.5", "0.001", "7", "8", "0.25", "9"]
+
+
+@pytest.mark.parametrize(("path", "run"), [("/v1", "default"), ("", "my/run")])
+def test_an_address_that_the_server_does_not_know_is_told(path: str, run: str) -> None:
+    said = (
+        r"refused the request with HTTP 404.*; give the address of a server of rewards without /v1 \(COOPER"
+    )
+    with serving(ThreadingHTTPServer(("127.0.0.1", 0), Rewarding)) as url:
+        client = RewardClient(url + path, run=run, token=TOKEN, retry_seconds=0)
+        with pytest.raises(ServerError, match=said):
+            client(["2"], questions=["1+1?"], reference_answers=["2"])
+        client.close()
 
 
 @pytest.mark.parametrize(

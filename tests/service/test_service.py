@@ -213,8 +213,13 @@ def test_openrlhfs_requests_have_the_limits_of_all_others(visit, body: Any, stat
         ([], {}, 422, "at least 1 item"),
         (items(1), {"learn": "soon"}, 422, "'now', 'later' or 'never'"),
         ([{**items(1)[0], "question": ""}], {}, 422, "at least 1 character"),
-        ([{**items(1)[0], "completion": "x" * 100}], {}, 422, "at most 60 characters"),
-        (items(1, size=6), {}, 422, "at most 9 items"),
+        (
+            [{**items(1)[0], "completion": "x" * 100}],
+            {},
+            422,
+            "60 characters (max_chars_per_field of the server)",
+        ),
+        (items(1, size=6), {}, 422, "not 12 (max_items_per_request of the server)"),
         ([{**item, "group": "g"} for item in items(1)], {}, 400, "'g' stands for two problems"),
         (items(1), {"run": "../b"}, 404, "Not Found"),
         (items(1), {"run": "B"}, 400, "run 'B': a name has 1 to 63 characters a-z"),
@@ -230,6 +235,11 @@ def test_what_does_not_fit_is_refused(visit, batch: Any, more: Any, status: int,
     answer = visit(talk, "max_items_per_request=9", "max_chars_per_field=60", "max_runs=1")
     assert answer.status_code == status
     assert said in answer.text
+
+
+def test_a_completion_of_a_long_reasoning_is_no_reason_to_end_a_training(visit) -> None:
+    batch = [{**items(1)[0], "completion": "So. " * 200_000 + "#### 1"}]
+    assert visit(lambda client: post(client, "long", batch)).status_code == 200
 
 
 def test_completions_one_by_one_need_the_size_of_a_step(visit) -> None:

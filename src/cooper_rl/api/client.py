@@ -26,6 +26,11 @@ RETRIED = frozenset({429, 502, 503, 504})
 """Statuses that say: later."""
 MAX_BYTES_PER_REWARD = 64
 """A number in JSON has at most 25."""
+ADDRESS_REMEDY = (
+    "; give the address of a server of rewards without /v1 (COOPER_REWARD_URL), and a run with a name that a "
+    "folder may have (COOPER_REWARD_RUN)"
+)
+"""Of an address that the server does not know."""
 PAUSE_SECONDS = 1.0
 """Between two tries, where the server asks for no pause."""
 SILENT_SECONDS = 30.0
@@ -193,7 +198,8 @@ class RewardClient:
                     return self._read(answer, body)
                 problem = status_of(answer) + self._proxy
                 if answer.status_code not in RETRIED:
-                    raise ServerError(f"{self._shown}: refused the request with {problem}")
+                    remedy = ADDRESS_REMEDY if answer.status_code == 404 else ""
+                    raise ServerError(f"{self._shown}: refused the request with {problem}{remedy}")
                 asked = read_retry_after(answer.headers)
             # Another clock makes a date in the past of one to come.
             seconds = asked if asked is not None and asked > 0 else PAUSE_SECONDS
