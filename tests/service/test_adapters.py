@@ -108,6 +108,8 @@ def test_ms_swift_finds_the_plugin_by_its_name(swift: ModuleType, address: str, 
     rewards = reward(["#### 2", "#### 3"], messages=messages, solution=["2", "2"], trainer_state=None)
     assert len(rewards) == 2
     assert steps(address, run) == (0, 2)
+    with pytest.raises(CooperError, match="no column 'solution'; rename that of the final answers"):
+        reward(["#### 2"], messages=messages[:1], answer=["2"], trainer_state=None)
     sys.modules.pop("cooper_rl.adapters.swift", None)
 
 

@@ -15,6 +15,7 @@ import pytest
 from cooper_rl import CooperReward
 from cooper_rl.adapters import trl as adapter
 from cooper_rl.config.load import load_learn
+from cooper_rl.errors import CooperError
 from cooper_rl.models.policy import save_policy
 from tests.api.test_trl import make_trainer, rows
 from tests.service.conftest import ROOT, Server
@@ -95,6 +96,12 @@ def test_the_question_may_have_a_column_of_its_own(
     assert len(asked) == 6
     assert set(asked) <= set(plain["prompt"])
     assert served(address, run)["step"] == 1
+
+
+def test_a_data_set_without_reference_answers_is_told_which_column(start: Path) -> None:
+    trainer = make_trainer(start, adapter.cooper_reward, rows("solution"), max_steps=1)
+    with pytest.raises(CooperError, match="no column 'reference_answer'; rename that of the final answers"):
+        trainer.train()
 
 
 def train_in_a_process(folder: Path) -> None:
