@@ -402,6 +402,19 @@ def test_a_checkpoint_that_cannot_be_written_lets_no_stopped_reward_go_on(
             hack(reward, 6)
 
 
+def test_a_reward_that_makes_no_pairs_is_told_once(make_verify_rm, caplog) -> None:
+    """As with GSM8K's whole solutions in the place of reference answers, which the rule cannot compare."""
+    solution = "Tom has 7 - 2 = 5 apples left, and 5 * 2 = 10 after that.\n#### 10"
+    with make_reward(make_verify_rm) as reward:
+        for _ in range(11):
+            reward(["#### 10", "It is 10."], questions=["How many?"] * 2, reference_answers=[solution] * 2)
+        assert reward.pairs == []
+    said = "10 steps made no preference pair, so VerifyRM has learned nothing from the policy"
+    assert caplog.text.count(said) == 1
+    assert "calls 0 % correct and cannot read 100 %" in caplog.text
+    assert "#### 10'), and completions must state theirs" in caplog.text
+
+
 def test_verify_rm_learns_nothing_from_questions_that_the_gate_asks(make_verify_rm, caplog) -> None:
     """They are rewarded all the same, and the first step says so."""
     held_out = [
