@@ -121,8 +121,12 @@ def test_a_task_of_verifiers_is_scored_by_its_own_code(address: str, run: str) -
     exec(page.partition("```python\n")[2].partition("```")[0], names)  # the page's own code
     task = names["SolveIt"](names["Problem"](idx=0, prompt="1 + 1?", answer="2"))
     assert isinstance(task, adapter.CooperReward)
-    assert 0 < scored_by_verifiers(task, "It is 2.") < 1
+    reward = scored_by_verifiers(task, "It is 2.")
+    assert 0 < reward < 1
     assert steps(address, run) == (0, 1)
+    messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "1 + 1?"}]
+    chat = names["SolveIt"](names["Problem"](idx=1, prompt=messages, answer="2"))
+    assert scored_by_verifiers(chat, "It is 2.") == reward
 
 
 def test_openrlhfs_own_executor_reads_the_answers(address: str, run: str) -> None:
