@@ -89,7 +89,7 @@ def test_prompts_and_completions_may_be_chat_messages(client: RewardClient) -> N
     [
         ("reference_answers", [None], "reference_answers: value 0 is null, not text or a number"),
         ("reference_answers", [math.nan], "reference_answers: value 0 is nan, not a finite number"),
-        ("reference_answers", [["2", "3"]], "reference_answers: value 0 has 2 answers, not one"),
+        ("reference_answers", [["2", "3"]], "value 0 has 2 answers, not one; give the final answer alone"),
         ("completions", [2], r"completions: value 0 is 2 \(int\); give a text, or chat messages"),
         ("questions", "q", "questions: is 'q' .str.; give a list, one value per completion"),
         ("questions", [], "questions: 0 values for 1 completions"),

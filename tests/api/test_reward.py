@@ -247,7 +247,7 @@ def test_half_a_surrogate_pair_is_read_as_the_replacement_character(make_verify_
         ({"reference_answers": [], "questions": ["q"]}, r"^reference_answers: 0 values for 1 completions"),
         (
             {"reference_answers": [None], "questions": ["q"]},
-            r"^reference_answers: value 0 is null, not text or a number$",
+            r"^reference_answers: value 0 is null, not text or a number; give the final answer alone$",
         ),
         ({"reference_answers": ["1"], "questions": [""]}, r"^questions: value 0 is empty; give a text$"),
         (

@@ -58,13 +58,7 @@ def read_rows(
     return [
         Row(
             question=_text(asked[index], role, column=name, index=index),
-            reference_answer=_text(
-                # A trainer's data set may hold numbers, as a file of problems may.
-                answer_text(reference_answers[index], place=f"reference_answers: value {index}"),
-                None,
-                column="reference_answers",
-                index=index,
-            ),
+            reference_answer=_answer(reference_answers[index], index=index),
             completion=_text(completion, "assistant", column="completions", index=index, may_be_empty=True),
             group=None if group_ids is None else replace_surrogates(str(group_ids[index])),
         )
@@ -82,6 +76,16 @@ def _column(values: Any, name: str) -> list[Any]:
     raise DataError(
         f"{name}: is {str(values)[:80]!r} ({type(values).__name__}); give a list, one value per completion"
     )
+
+
+def _answer(value: Any, *, index: int) -> str:
+    """A reference answer, which a trainer's data set may hold as a number, as a file of problems may."""
+    column = "reference_answers"
+    try:
+        text = answer_text(value, place=f"{column}: value {index}")
+    except DataError as error:
+        raise DataError(f"{error}; give the final answer alone") from error
+    return _text(text, None, column=column, index=index)
 
 
 def _text(value: Any, role: str | None, *, column: str, index: int, may_be_empty: bool = False) -> str:
