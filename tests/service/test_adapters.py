@@ -7,6 +7,7 @@ environment: `make test-trainers` makes one for each.
 import asyncio
 import importlib
 import inspect
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -100,8 +101,8 @@ def swift(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 def test_ms_swift_finds_the_plugin_by_its_name(swift: ModuleType, address: str, run: str) -> None:
     """As `score_completions` of ms-swift 4.6.0 calls it: the data set's columns as lists."""
-    sys.modules.pop("cooper_rl.adapters.swift", None)
-    importlib.import_module("cooper_rl.adapters.swift")
+    sys.modules.pop("cooper_rl.adapters.ms_swift.cooper_plugin", None)
+    importlib.import_module("cooper_rl.adapters.ms_swift.cooper_plugin")
     reward = swift.orms["cooper"](args=None)
     asked = [{"role": "system", "content": "Think."}, {"role": "user", "content": "1 + 1?"}]
     messages = [[*asked, {"role": "assistant", "content": text}] for text in ("#### 2", "#### 3")]
@@ -110,7 +111,14 @@ def test_ms_swift_finds_the_plugin_by_its_name(swift: ModuleType, address: str, 
     assert steps(address, run) == (0, 2)
     with pytest.raises(CooperError, match="no column 'solution'; rename that of the final answers"):
         reward(["#### 2"], messages=messages[:1], answer=["2"], trainer_state=None)
-    sys.modules.pop("cooper_rl.adapters.swift", None)
+    sys.modules.pop("cooper_rl.adapters.ms_swift.cooper_plugin", None)
+
+
+def test_the_plugins_folder_hides_no_package_where_it_is_first_on_the_path() -> None:
+    """As `import_external_file` of ms-swift 4.6.0 puts it, for the processes that it spawns too."""
+    (plugin,) = (ROOT / "src/cooper_rl/adapters").rglob("cooper_plugin.py")
+    command = f"import sys; sys.path.insert(0, {str(plugin.parent)!r}); from trl import GRPOConfig"
+    subprocess.run([sys.executable, "-c", command], check=True)
 
 
 def test_a_task_of_verifiers_is_scored_by_its_own_code(address: str, run: str) -> None:
@@ -141,7 +149,7 @@ def test_the_function_files_are_short_and_ask_with_arguments_that_exist() -> Non
     """At most 30 lines each."""
 
     known = set(inspect.signature(RewardClient.__call__).parameters)
-    for path in (ROOT / "src/cooper_rl/adapters").glob("[!_]*.py"):
+    for path in (ROOT / "src/cooper_rl/adapters").rglob("[!_]*.py"):
         text = path.read_text(encoding="utf-8")
         assert len(text.splitlines()) <= 30, path
         assert {"questions", "reference_answers", "learn"} <= known
