@@ -44,7 +44,8 @@ def main() -> None:
         for row in load_dataset("openai/gsm8k", "main", split="train"):
             file.write(json.dumps(make_row(row)) + "\n")
     (package,) = importlib.util.find_spec("cooper_rl").submodule_search_locations
-    words = [word.format(folder=FOLDER, plugin=f"{package}/adapters/swift.py") for word in OPTIONS.split()]
+    plugin = f"{package}/adapters/ms_swift/cooper_plugin.py"
+    words = [word.format(folder=FOLDER, plugin=plugin) for word in OPTIONS.split()]
     subprocess.run(["swift", "rlhf", *words], check=True)
 
 

@@ -1,18 +1,23 @@
 """`RewardClient`: what can never succeed is refused at once, and no message holds the token."""
 
+import copy
 import json
 import logging
 import math
 import os
+import pickle
 from base64 import b64encode
 from collections.abc import Iterator
+from decimal import Decimal
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 
 from cooper_rl import RewardClient
+from cooper_rl.api.rows import read_rows
 from cooper_rl.errors import ConfigError, DataError, ServerError
 from tests.stand_ins.serving import serving
 
@@ -30,7 +35,8 @@ class Rewarding(BaseHTTPRequestHandler):
         request_id = "another" if rewards == [-1] else asked["request_id"]
         content = json.dumps({"rewards": rewards, "request_id": request_id}).encode()
         known = {f"Bearer {TOKEN}", f"Basic {b64encode(b'me:sesame').decode()}"}
-        self.send_response(200 if self.headers["authorization"] in known else 401)
+        status = 200 if self.headers["authorization"] in known else 401
+        self.send_response(status if self.path == "/v1/runs/default/rewards" else 404)
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
         self.wfile.write(content)
@@ -81,8 +87,10 @@ def test_prompts_and_completions_may_be_chat_messages(client: RewardClient) -> N
 @pytest.mark.parametrize(
     ("column", "value", "message"),
     [
-        ("reference_answers", [2], r"reference_answers: value 0 is '2'; give a text"),
-        ("reference_answers", [None], "reference_answers: value 0 is 'None'; give a text"),
+        ("reference_answers", [None], "reference_answers: value 0 is null, not text or a number"),
+        ("reference_answers", [math.nan], "reference_answers: value 0 is nan, not a finite number"),
+        ("reference_answers", [["2", "3"]], "value 0 has 2 answers, not one; give the final answer alone"),
+        ("completions", [2], r"completions: value 0 is 2 \(int\); give a text, or chat messages"),
         ("questions", "q", "questions: is 'q' .str.; give a list, one value per completion"),
         ("questions", [], "questions: 0 values for 1 completions"),
         ("questions", 5, "questions: is '5' .int.; give a list"),
@@ -91,9 +99,30 @@ def test_prompts_and_completions_may_be_chat_messages(client: RewardClient) -> N
 def test_what_is_no_column_of_texts_is_named(
     client: RewardClient, column: str, value: object, message: str
 ) -> None:
-    columns: dict[str, Any] = {"questions": ["1+1?"], "reference_answers": ["2"]} | {column: value}
+    columns: dict[str, Any] = {"questions": ["1+1?"], "reference_answers": ["2"], "completions": ["2"]}
+    columns[column] = value
     with pytest.raises(DataError, match=message):
-        client(["2"], **columns)
+        client(**columns)
+
+
+def test_reference_answers_may_be_numbers_as_in_files_of_problems() -> None:
+    answers = [145.0, 2, ["0.5"], Decimal("1e-3"), *numpy.array([7, 8]), *numpy.array([0.25, 9.0])]
+    rows = read_rows(
+        ["#### 1"] * 8, prompts=["1+1?"] * 8, questions=None, reference_answers=answers, group_ids=None
+    )
+    assert [row.reference_answer for row in rows] == ["145", "2", "0.5", "0.001", "7", "8", "0.25", "9"]
+
+
+@pytest.mark.parametrize(("path", "run"), [("/v1", "default"), ("", "my/run")])
+def test_an_address_that_the_server_does_not_know_is_told(path: str, run: str) -> None:
+    said = (
+        r"refused the request with HTTP 404.*; give the address of a server of rewards without /v1 \(COOPER"
+    )
+    with serving(ThreadingHTTPServer(("127.0.0.1", 0), Rewarding)) as url:
+        client = RewardClient(url + path, run=run, token=TOKEN, retry_seconds=0)
+        with pytest.raises(ServerError, match=said):
+            client(["2"], questions=["1+1?"], reference_answers=["2"])
+        client.close()
 
 
 @pytest.mark.parametrize(
@@ -115,6 +144,15 @@ def ask(client: RewardClient, number: int) -> bool:
     """Whether all rewards are those that this process asked for."""
     asked = [number * 1000 + place for place in range(40)]
     return asked == [client([str(each)], questions=["1+1?"], reference_answers=["2"])[0] for each in asked]
+
+
+def test_a_copy_of_a_client_asks_on_a_connection_of_its_own(client: RewardClient) -> None:
+    """As for a worker that a trainer starts."""
+    copies: list[RewardClient] = [pickle.loads(pickle.dumps(client)), copy.deepcopy(client)]
+    client.close()
+    assert [ask(each, number) for number, each in enumerate(copies)] == [True, True]
+    for each in copies:
+        each.close()
 
 
 def test_forked_processes_get_their_own_rewards(client: RewardClient) -> None:

@@ -1,5 +1,7 @@
 """CooperReward against the step of `train_cooper`, its checkpoints, and what it refuses."""
 
+import copy
+import pickle
 from dataclasses import replace
 from typing import Any
 
@@ -245,9 +247,9 @@ def test_half_a_surrogate_pair_is_read_as_the_replacement_character(make_verify_
         ({"reference_answers": [], "questions": ["q"]}, r"^reference_answers: 0 values for 1 completions"),
         (
             {"reference_answers": [None], "questions": ["q"]},
-            r"^reference_answers: value 0 is 'None'; give a text$",
+            r"^reference_answers: value 0 is null, not text or a number; give the final answer alone$",
         ),
-        ({"reference_answers": ["1"], "questions": [""]}, r"^questions: value 0 is ''; give a text$"),
+        ({"reference_answers": ["1"], "questions": [""]}, r"^questions: value 0 is empty; give a text$"),
         (
             {"reference_answers": ["1"], "prompts": [[{"role": "system", "content": "s"}]]},
             r"^prompts: value 0 is .*; give a text, or chat messages with one of role 'user'$",
@@ -257,6 +259,13 @@ def test_half_a_surrogate_pair_is_read_as_the_replacement_character(make_verify_
 def test_columns_that_cannot_be_used_are_named(make_verify_rm, columns: dict[str, Any], said: str) -> None:
     with make_reward(make_verify_rm) as reward, pytest.raises(DataError, match=said):
         reward(["#### 1"], **columns)
+
+
+@pytest.mark.parametrize("make_copy", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_a_reward_is_not_copied(make_verify_rm, make_copy) -> None:
+    said = r"^CooperReward cannot be copied or sent to another process.* give them a RewardClient$"
+    with make_reward(make_verify_rm) as reward, pytest.raises(CooperError, match=said):
+        make_copy(reward)
 
 
 def test_a_group_of_two_problems_is_refused(make_verify_rm) -> None:
@@ -270,6 +279,21 @@ def test_a_group_of_two_problems_is_refused(make_verify_rm) -> None:
     [
         ({"config": {"policy": {}}}, ConfigError, r"^config: policy: not read by a reward; its keys are "),
         ({"config": {"reward": {"lr": -1}}}, ConfigError, r"^config: reward.lr: Input should be gr"),
+        (
+            {"config": {"reward": {"learning_rate": 1e-5}}},
+            ConfigError,
+            r"^config: reward\.learning_rate: unknown key; known here: .*\blr, ",
+        ),
+        (
+            {"config": {"monitor": {"actions": "stop"}}},
+            ConfigError,
+            r"^config: monitor\.actions: unknown key; did you mean 'action'\?$",
+        ),
+        (
+            {"config": {"reward.lr": 1e-5}},
+            ConfigError,
+            r"^config: reward\.lr: not read by a reward.*; write reward\.lr as nested mappings$",
+        ),
         ({"config": {"reward": {"overlong_buffer_tokens": 4}}}, ConfigError, r"counts tokens, which"),
         (
             {"config": {"pairs": {"negatives": {"assistant": 0, "red_team": 1}}}},
@@ -376,6 +400,19 @@ def test_a_checkpoint_that_cannot_be_written_lets_no_stopped_reward_go_on(
         full.setattr(reward_run, "write_state", refuse)
         with pytest.raises(HackingError, match="at step 4"):
             hack(reward, 6)
+
+
+def test_a_reward_that_makes_no_pairs_is_told_once(make_verify_rm, caplog) -> None:
+    """As with GSM8K's whole solutions in the place of reference answers, which the rule cannot compare."""
+    solution = "Tom has 7 - 2 = 5 apples left, and 5 * 2 = 10 after that.\n#### 10"
+    with make_reward(make_verify_rm) as reward:
+        for _ in range(11):
+            reward(["#### 10", "It is 10."], questions=["How many?"] * 2, reference_answers=[solution] * 2)
+        assert reward.pairs == []
+    said = "10 steps made no preference pair, so VerifyRM has learned nothing from the policy"
+    assert caplog.text.count(said) == 1
+    assert "calls 0 % correct and cannot read 100 %" in caplog.text
+    assert "#### 10'), and completions must state theirs" in caplog.text
 
 
 def test_verify_rm_learns_nothing_from_questions_that_the_gate_asks(make_verify_rm, caplog) -> None:

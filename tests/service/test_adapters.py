@@ -7,6 +7,7 @@ environment: `make test-trainers` makes one for each.
 import asyncio
 import importlib
 import inspect
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -100,15 +101,24 @@ def swift(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 def test_ms_swift_finds_the_plugin_by_its_name(swift: ModuleType, address: str, run: str) -> None:
     """As `score_completions` of ms-swift 4.6.0 calls it: the data set's columns as lists."""
-    sys.modules.pop("cooper_rl.adapters.swift", None)
-    importlib.import_module("cooper_rl.adapters.swift")
+    sys.modules.pop("cooper_rl.adapters.ms_swift.cooper_plugin", None)
+    importlib.import_module("cooper_rl.adapters.ms_swift.cooper_plugin")
     reward = swift.orms["cooper"](args=None)
     asked = [{"role": "system", "content": "Think."}, {"role": "user", "content": "1 + 1?"}]
     messages = [[*asked, {"role": "assistant", "content": text}] for text in ("#### 2", "#### 3")]
     rewards = reward(["#### 2", "#### 3"], messages=messages, solution=["2", "2"], trainer_state=None)
     assert len(rewards) == 2
     assert steps(address, run) == (0, 2)
-    sys.modules.pop("cooper_rl.adapters.swift", None)
+    with pytest.raises(CooperError, match="no column 'solution'; rename that of the final answers"):
+        reward(["#### 2"], messages=messages[:1], answer=["2"], trainer_state=None)
+    sys.modules.pop("cooper_rl.adapters.ms_swift.cooper_plugin", None)
+
+
+def test_the_plugins_folder_hides_no_package_where_it_is_first_on_the_path() -> None:
+    """As `import_external_file` of ms-swift 4.6.0 puts it, for the processes that it spawns too."""
+    (plugin,) = (ROOT / "src/cooper_rl/adapters").rglob("cooper_plugin.py")
+    command = f"import sys; sys.path.insert(0, {str(plugin.parent)!r}); from trl import GRPOConfig"
+    subprocess.run([sys.executable, "-c", command], check=True)
 
 
 def test_a_task_of_verifiers_is_scored_by_its_own_code(address: str, run: str) -> None:
@@ -119,8 +129,12 @@ def test_a_task_of_verifiers_is_scored_by_its_own_code(address: str, run: str) -
     exec(page.partition("```python\n")[2].partition("```")[0], names)  # the page's own code
     task = names["SolveIt"](names["Problem"](idx=0, prompt="1 + 1?", answer="2"))
     assert isinstance(task, adapter.CooperReward)
-    assert 0 < scored_by_verifiers(task, "It is 2.") < 1
+    reward = scored_by_verifiers(task, "It is 2.")
+    assert 0 < reward < 1
     assert steps(address, run) == (0, 1)
+    messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "1 + 1?"}]
+    chat = names["SolveIt"](names["Problem"](idx=1, prompt=messages, answer="2"))
+    assert scored_by_verifiers(chat, "It is 2.") == reward
 
 
 def test_openrlhfs_own_executor_reads_the_answers(address: str, run: str) -> None:
@@ -135,7 +149,7 @@ def test_the_function_files_are_short_and_ask_with_arguments_that_exist() -> Non
     """At most 30 lines each."""
 
     known = set(inspect.signature(RewardClient.__call__).parameters)
-    for path in (ROOT / "src/cooper_rl/adapters").glob("[!_]*.py"):
+    for path in (ROOT / "src/cooper_rl/adapters").rglob("[!_]*.py"):
         text = path.read_text(encoding="utf-8")
         assert len(text.splitlines()) <= 30, path
         assert {"questions", "reference_answers", "learn"} <= known

@@ -111,7 +111,10 @@ def test_the_plugin_for_swift_may_lie_in_a_folder_with_a_space(
     monkeypatch.setattr(module.importlib.util, "find_spec", lambda _: installed)
     module.main()
     (words,) = started
-    assert words[words.index("--external_plugins") + 1] == "/my projects/cooper_rl/adapters/swift.py"
+    assert (
+        words[words.index("--external_plugins") + 1]
+        == "/my projects/cooper_rl/adapters/ms_swift/cooper_plugin.py"
+    )
     assert words[words.index("--dataset") + 1] == "runs/swift/train.jsonl"
 
 

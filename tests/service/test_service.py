@@ -164,6 +164,24 @@ def test_openrlhf_is_answered_in_its_protocol(visit, verify_rm: Path) -> None:
     assert "value 0 holds half a surrogate pair, which is no character; send U" in half.json()["detail"]
 
 
+def test_openrlhfs_labels_may_be_numbers_and_its_tokenizer_may_compose_characters(visit) -> None:
+    """As Qwen's does: OpenRLHF sends the prompt as the data set has it, and the query as decoded tokens."""
+    decomposed, composed = "Cafe\u0301s: 1 + 1?", "Caf\u00e9s: 1 + 1?"
+
+    async def talk(client: httpx.AsyncClient) -> list[httpx.Response]:
+        sent = {"query": [f"{composed}It is 2."] * 2, "prompts": [decomposed] * 2, "labels": [2, 2.0]}
+        plain = [{"question": composed, "reference_answer": "2", "completion": "It is 2."}]
+        return [
+            await client.post("/v1/runs/a/openrlhf", json=sent),
+            await post(client, "plain", plain, learn="never"),
+            await client.post("/v1/runs/a/openrlhf", json=sent | {"labels": [2, None]}),
+        ]
+
+    ours, plain, missing = visit(talk)
+    assert ours.json()["rewards"] == pytest.approx(plain.json()["rewards"] * 2)
+    assert missing.status_code == 422
+
+
 @pytest.mark.parametrize(
     ("body", "status", "said"),
     [
@@ -195,8 +213,13 @@ def test_openrlhfs_requests_have_the_limits_of_all_others(visit, body: Any, stat
         ([], {}, 422, "at least 1 item"),
         (items(1), {"learn": "soon"}, 422, "'now', 'later' or 'never'"),
         ([{**items(1)[0], "question": ""}], {}, 422, "at least 1 character"),
-        ([{**items(1)[0], "completion": "x" * 100}], {}, 422, "at most 60 characters"),
-        (items(1, size=6), {}, 422, "at most 9 items"),
+        (
+            [{**items(1)[0], "completion": "x" * 100}],
+            {},
+            422,
+            "60 characters (max_chars_per_field of the server)",
+        ),
+        (items(1, size=6), {}, 422, "not 12 (max_items_per_request of the server)"),
         ([{**item, "group": "g"} for item in items(1)], {}, 400, "'g' stands for two problems"),
         (items(1), {"run": "../b"}, 404, "Not Found"),
         (items(1), {"run": "B"}, 400, "run 'B': a name has 1 to 63 characters a-z"),
@@ -212,6 +235,11 @@ def test_what_does_not_fit_is_refused(visit, batch: Any, more: Any, status: int,
     answer = visit(talk, "max_items_per_request=9", "max_chars_per_field=60", "max_runs=1")
     assert answer.status_code == status
     assert said in answer.text
+
+
+def test_a_completion_of_a_long_reasoning_is_no_reason_to_end_a_training(visit) -> None:
+    batch = [{**items(1)[0], "completion": "So. " * 200_000 + "#### 1"}]
+    assert visit(lambda client: post(client, "long", batch)).status_code == 200
 
 
 def test_completions_one_by_one_need_the_size_of_a_step(visit) -> None:

@@ -15,6 +15,7 @@ import pytest
 from cooper_rl import CooperReward
 from cooper_rl.adapters import trl as adapter
 from cooper_rl.config.load import load_learn
+from cooper_rl.errors import CooperError
 from cooper_rl.models.policy import save_policy
 from tests.api.test_trl import make_trainer, rows
 from tests.service.conftest import ROOT, Server
@@ -95,6 +96,27 @@ def test_the_question_may_have_a_column_of_its_own(
     assert len(asked) == 6
     assert set(asked) <= set(plain["prompt"])
     assert served(address, run)["step"] == 1
+
+
+def test_a_trainer_that_asks_for_one_group_at_a_time_collects_a_step(address: str, run: str) -> None:
+    """As the rollout worker of `AsyncGRPOTrainer` calls it: in a process that has no trainer."""
+    for number in range(3):
+        found = adapter.cooper_reward(
+            prompts=[f"{number} + 1?"] * 2,
+            completions=[f"#### {number + 1}", "#### 9"],
+            completion_ids=[[1], [2]],
+            reference_answer=[str(number + 1)] * 2,
+        )
+        assert len(found) == 2
+    # Answered when the step of the six completions is done.
+    adapter.connect()(["2"], questions=["1 + 1?"], reference_answers=["2"], learn="never")
+    assert (served(address, run)["step"], served(address, run)["collected_items"]) == (1, 0)
+
+
+def test_a_data_set_without_reference_answers_is_told_which_column(start: Path) -> None:
+    trainer = make_trainer(start, adapter.cooper_reward, rows("solution"), max_steps=1)
+    with pytest.raises(CooperError, match="no column 'reference_answer'; rename that of the final answers"):
+        trainer.train()
 
 
 def train_in_a_process(folder: Path) -> None:

@@ -3,21 +3,25 @@
 from functools import cache
 from typing import Any
 
-from cooper_rl import RewardClient
+from cooper_rl import CooperError, RewardClient
 
 connect = cache(RewardClient.from_environment)
 
 
 def cooper_reward(
-    prompts: list[Any], completions: list[Any], reference_answer: list[str], log_metric: Any, **columns: Any
+    prompts: list[Any], completions: list[Any], log_metric: Any = None, **columns: Any
 ) -> list[float]:
     """Rewards of this process's completions; VerifyRM learns from those of all processes at once."""
-    trainer = log_metric.__self__
-    is_alone = trainer.accelerator.num_processes == 1
+    if "reference_answer" not in columns:
+        raise CooperError("the data set has no column 'reference_answer'; rename that of the final answers")
+    # GRPOTrainer and RLOOTrainer pass a method of theirs; AsyncGRPOTrainer asks for one group at a time.
+    trainer = getattr(log_metric, "__self__", None)
+    is_alone = trainer is not None and trainer.accelerator.num_processes == 1
+    is_evaluating = trainer is not None and not trainer.model.training
     return connect()(
         completions,
         prompts=prompts,
         questions=columns.get("question"),
-        reference_answers=reference_answer,
-        learn="never" if not trainer.model.training else "now" if is_alone else "later",
+        reference_answers=columns["reference_answer"],
+        learn="never" if is_evaluating else "now" if is_alone else "later",
     )

@@ -17,10 +17,11 @@ class CooperReward:
     @vf.reward
     async def cooper(self, task: Any, trace: Any) -> float:
         """The reward of a rollout; VerifyRM learns when the server has a step's rollouts together."""
+        is_text = isinstance(task.prompt, str)
         (reward,) = await asyncio.to_thread(
             connect(),
             [trace.last_reply],
-            questions=[task.prompt_text],
+            prompts=[task.prompt if is_text else [each.model_dump() for each in task.prompt or ()]],
             reference_answers=[task.answer],
             learn="later",
         )

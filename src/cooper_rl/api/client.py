@@ -26,6 +26,11 @@ RETRIED = frozenset({429, 502, 503, 504})
 """Statuses that say: later."""
 MAX_BYTES_PER_REWARD = 64
 """A number in JSON has at most 25."""
+ADDRESS_REMEDY = (
+    "; give the address of a server of rewards without /v1 (COOPER_REWARD_URL), and a run with a name that a "
+    "folder may have (COOPER_REWARD_RUN)"
+)
+"""Of an address that the server does not know."""
 PAUSE_SECONDS = 1.0
 """Between two tries, where the server asks for no pause."""
 SILENT_SECONDS = 30.0
@@ -33,7 +38,7 @@ SILENT_SECONDS = 30.0
 
 
 class RewardClient:
-    """Rewards of one run of the server; may be called from several threads.
+    """Rewards of one run of the server; may be called from several threads, forked and pickled.
 
     A request that was not answered is sent again with the same id, so that it is learned from once.
 
@@ -81,7 +86,7 @@ class RewardClient:
         self._headers = {} if user is None else basic_authorization(user)
         if token is not None:
             self._headers = {"Authorization": f"Bearer {_bare_token(token)}"}
-        self._verify = True if certificates is None else _trust(certificates)
+        self._certificates = certificates
         self._proxy = through(self._url)
         self._open()
 
@@ -90,7 +95,18 @@ class RewardClient:
         self._waiting = Waiting(
             self._shown, logger, limit=f"retry_seconds={self._retry_seconds:g}", first_seconds=SILENT_SECONDS
         )
-        self._http = open_client(self._timeout_seconds, headers=self._headers, verify=self._verify)
+        trusted = True if self._certificates is None else _trust(self._certificates)
+        self._http = open_client(self._timeout_seconds, headers=self._headers, verify=trusted)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the connection, of which a copy opens its own. The token is among the rest."""
+        return {
+            name: value for name, value in vars(self).items() if name not in {"_http", "_waiting", "_pid"}
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._open()
 
     @classmethod
     def from_environment(cls) -> Self:
@@ -185,7 +201,8 @@ class RewardClient:
                     return self._read(answer, body)
                 problem = status_of(answer) + self._proxy
                 if answer.status_code not in RETRIED:
-                    raise ServerError(f"{self._shown}: refused the request with {problem}")
+                    remedy = ADDRESS_REMEDY if answer.status_code == 404 else ""
+                    raise ServerError(f"{self._shown}: refused the request with {problem}{remedy}")
                 asked = read_retry_after(answer.headers)
             # Another clock makes a date in the past of one to come.
             seconds = asked if asked is not None and asked > 0 else PAUSE_SECONDS

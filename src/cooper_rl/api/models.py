@@ -8,6 +8,7 @@ from typing import Any, get_args
 import torch
 from pydantic import ValidationError
 
+from cooper_rl.config.load import describe_faults
 from cooper_rl.config.models import VerifyRMConfig
 from cooper_rl.domains.open import default_domain, find_domain
 from cooper_rl.errors import ConfigError, DataError
@@ -142,6 +143,4 @@ def _verify_rm_section(values: Mapping[str, Any]) -> VerifyRMConfig:
     try:
         return VerifyRMConfig.model_validate(values)
     except ValidationError as error:
-        found = error.errors(include_url=False)[0]
-        key = ".".join(str(part) for part in found["loc"])
-        raise ConfigError(f"config: {key}: {found['msg']}; see `VerifyRMConfig`") from error
+        raise ConfigError("config: " + "; ".join(describe_faults(error, VerifyRMConfig))) from error

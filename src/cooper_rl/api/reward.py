@@ -9,7 +9,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 import torch
 
@@ -217,6 +217,13 @@ class CooperReward:
             if self._run is not None and not self._is_closed:
                 self._is_closed = True
                 self._run.close()
+
+    def __reduce__(self) -> NoReturn:
+        raise CooperError(
+            "CooperReward cannot be copied or sent to another process: its VerifyRM learns in one place. "
+            "Make it in the process that trains; for others start `cooper-rl serve --learn` and give them a "
+            "RewardClient"
+        )
 
     def __enter__(self) -> Self:
         return self

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from cooper_rl.config.cooper import CooperConfig, GateConfig
 from cooper_rl.config.data import RuleConfig
+from cooper_rl.config.load import describe_faults
 from cooper_rl.domains.base import Domain
 from cooper_rl.domains.open import default_domain, find_domain
 from cooper_rl.errors import ConfigError, DataError
@@ -120,9 +121,11 @@ def _validated(values: Mapping[str, Any]) -> CooperConfig:
         raise ConfigError(f"config: {values!r:.80} is no mapping; give the keys {', '.join(KEYS)}")
     unread = sorted(map(str, set(values) - set(KEYS)))
     if unread:
+        nested = next((key for key in unread if key.partition(".")[0] in KEYS), None)
+        hint = f"; write {nested} as nested mappings" if nested else ""
         raise ConfigError(
             f"config: {', '.join(unread)}: not read by a reward; its keys are {', '.join(KEYS)}, and the "
-            "policy's settings are the trainer's"
+            f"policy's settings are the trainer's{hint}"
         )
     merged = dict(values)
     pairs = merged.get("pairs") or {}
@@ -131,11 +134,7 @@ def _validated(values: Mapping[str, Any]) -> CooperConfig:
     try:
         return CooperConfig.model_validate(merged)
     except ValidationError as error:
-        lines = [
-            f"{'.'.join(str(part) for part in item['loc']) or '(whole)'}: {item['msg']}"
-            for item in error.errors(include_url=False)
-        ]
-        raise ConfigError("config: " + "; ".join(lines)) from error
+        raise ConfigError("config: " + "; ".join(describe_faults(error, CooperConfig))) from error
 
 
 def _read_examples(source: Examples, *, name: str) -> list[VerifyExample]:

@@ -61,6 +61,10 @@ from cooper_rl.training.rollout import Scores
 logger = logging.getLogger(__name__)
 
 
+NUM_STEPS_WITHOUT_PAIRS = 10
+"""After so many the log says that there were none."""
+
+
 class ScoredRows(NamedTuple):
     """Rows with their rewards, for `RewardRun.learn`."""
 
@@ -195,6 +199,8 @@ class RewardRun:
             self._settings.config.active_monitor, self._run, row, key="monitor.action"
         )
         self._run = self._run.after(row, monitor)
+        if step == NUM_STEPS_WITHOUT_PAIRS and config.trains_verify_rm and not self._run.num_pairs:
+            _tell_of_no_pairs(scored)
         try:
             if self._store is not None and (alarm or step % config.checkpoint_every == 0):
                 self._save(self._store)
@@ -334,6 +340,20 @@ class RewardRun:
             config=config,
             seed=settings.seed if config.seed is None else config.seed,
         )
+
+
+def _tell_of_no_pairs(scored: ScoredRows) -> None:
+    group, rollout = scored.groups[0], scored.metrics.rollout
+    logger.warning(
+        "%d steps made no preference pair, so VerifyRM has learned nothing from the policy: of the last "
+        "completions the rule calls %.0f %% correct and cannot read %.0f %%. The reference answer must be "
+        "the final answer alone (%r), and completions must state theirs as the rule verifier reads it (%r)",
+        NUM_STEPS_WITHOUT_PAIRS,
+        100 * rollout.rule_accuracy,
+        100 * (rollout.rule_unparsable or 0),
+        group.problem.reference_answer[-80:],
+        group.texts[0][-80:],
+    )
 
 
 def _put_into(given: VerifyRM, saved: VerifyRM) -> VerifyRM:

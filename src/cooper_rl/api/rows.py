@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from cooper_rl.errors import DataError
+from cooper_rl.records.answer_text import answer_text, show
 from cooper_rl.records.messages import last_text
 from cooper_rl.schema.texts import replace_surrogates
 
@@ -33,7 +34,7 @@ def read_rows(
 
     Raises:
         DataError: a text in place of a column, columns of different lengths, or a value that is no text;
-            names column and index.
+            names column and index. A reference answer may be a number too.
     """
     asked = questions if questions is not None else prompts
     if asked is None:
@@ -57,7 +58,7 @@ def read_rows(
     return [
         Row(
             question=_text(asked[index], role, column=name, index=index),
-            reference_answer=_text(reference_answers[index], None, column="reference_answers", index=index),
+            reference_answer=_answer(reference_answers[index], index=index),
             completion=_text(completion, "assistant", column="completions", index=index, may_be_empty=True),
             group=None if group_ids is None else replace_surrogates(str(group_ids[index])),
         )
@@ -77,6 +78,16 @@ def _column(values: Any, name: str) -> list[Any]:
     )
 
 
+def _answer(value: Any, *, index: int) -> str:
+    """A reference answer, which a trainer's data set may hold as a number, as a file of problems may."""
+    column = "reference_answers"
+    try:
+        text = answer_text(value, place=f"{column}: value {index}")
+    except DataError as error:
+        raise DataError(f"{error}; give the final answer alone") from error
+    return _text(text, None, column=column, index=index)
+
+
 def _text(value: Any, role: str | None, *, column: str, index: int, may_be_empty: bool = False) -> str:
     """A plain text, or that of the last chat message of a role."""
     found = value
@@ -85,4 +96,5 @@ def _text(value: Any, role: str | None, *, column: str, index: int, may_be_empty
     if isinstance(found, str) and (found or may_be_empty):
         return replace_surrogates(found)
     kinds = "a text" if role is None else f"a text, or chat messages with one of role {role!r}"
-    raise DataError(f"{column}: value {index} is {str(value)[:80]!r}; give {kinds}")
+    what = "empty" if found == "" else show(value)
+    raise DataError(f"{column}: value {index} is {what}; give {kinds}")

@@ -212,14 +212,20 @@ def parse_value(text: str) -> Any:
 
 def _explain(error: ValidationError, preset: str | None, root: type[BaseModel] = Config) -> str:
     name = "with these changes it" if preset is None else f"preset {preset!r} with its overrides"
-    lines = [f"{name} is not a valid configuration:"]
+    lines = (f"  {fault}" for fault in describe_faults(error, root))
+    return "\n".join([f"{name} is not a valid configuration:", *lines])
+
+
+def describe_faults(error: ValidationError, root: type[BaseModel]) -> list[str]:
+    """One line for each key of a section that cannot be used, and what is allowed."""
+    lines: list[str] = []
     for item in error.errors(include_url=False):
         key = ".".join(str(part) for part in item["loc"]) or "(whole)"
         if item["type"] == "extra_forbidden":
             known = _known_keys(item["loc"][:-1], root)
             close = difflib.get_close_matches(str(item["loc"][-1]), known, n=1)
             hint = f"did you mean {close[0]!r}?" if close else f"known here: {', '.join(known)}"
-            lines.append(f"  {key}: unknown key; {hint}")
+            lines.append(f"{key}: unknown key; {hint}")
         else:
             found = redact_all(json.dumps(item["input"], default=str))
             # A whole section is not shown: an address in it may hold a password.
@@ -232,8 +238,8 @@ def _explain(error: ValidationError, preset: str | None, root: type[BaseModel] =
                     if isinstance(item["input"], dict)
                     else f""", write it in quotes: {key}='"{item["input"]}"'"""
                 )
-            lines.append(f"  {key}: {item['msg']}{hint}" + (f" (found {found})" if is_shown else ""))
-    return "\n".join(lines)
+            lines.append(f"{key}: {item['msg']}{hint}" + (f" (found {found})" if is_shown else ""))
+    return lines
 
 
 def _known_keys(location: tuple[int | str, ...], root: type[BaseModel]) -> list[str]:

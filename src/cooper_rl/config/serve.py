@@ -109,6 +109,9 @@ class LearnConfig(HttpConfig):
 
     max_items_per_request: int = Field(default=8192, ge=1)
     """A request with more completions is refused."""
+    max_chars_per_field: int = Field(default=1_000_000, ge=1)
+    """A request with a longer question, answer or completion is refused, which ends the training that sent
+    it. The rule verifier reads all of a text, VerifyRM 1,500 characters."""
     max_waiting_items: int = Field(default=16_384, ge=1)
     """Completions of a run that may wait; beyond that, requests are answered 429."""
     max_body_bytes: int = Field(default=64_000_000, ge=1)

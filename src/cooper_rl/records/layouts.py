@@ -17,12 +17,12 @@ is the last message of user or assistant.
 
 import re
 from collections.abc import Mapping, Sequence
-from decimal import Decimal
 from typing import Any, Literal, NamedTuple
 
 from cooper_rl.domains.base import FindReferenceFault
 from cooper_rl.domains.open import default_domain
 from cooper_rl.errors import DataError
+from cooper_rl.records.answer_text import answer_text, show
 from cooper_rl.records.messages import is_chat, last_text
 
 VERL_ANSWER = "reward_model.ground_truth"
@@ -46,10 +46,6 @@ _TYPESETTING = re.compile(r"(?:\s|\\\\|\\noindent|\\end\{problem\})+\Z")
 """What MathOdyssey's texts end in: the LaTeX between two problems of its source."""
 MAX_TYPESETTING = 200
 """Characters searched for it: a run of spaces within a text would take the square of its length."""
-EXACT_INTEGERS = 2**53
-"""Floats keep every integer below it."""
-MAX_ZEROS = 30
-"""Of a number that is written without an exponent."""
 _THOUSANDS = re.compile(r"-?\d{1,3}(,\d{3})+(\.\d+)?")
 
 Form = Literal["final", "gsm8k", "boxed"]
@@ -157,7 +153,7 @@ def translate_attempt(row: Any, find_fault: FindReferenceFault | None = None) ->
     if is_chat(completion):
         completion = last_text(completion, role="assistant")
     if not isinstance(completion, str):
-        raise DataError(f"field {name!r} is {_show(completion)}, not text")
+        raise DataError(f"field {name!r} is {show(completion)}, not text")
     return Attempt(*problem, completion, read_label(columns))
 
 
@@ -172,7 +168,7 @@ def read_label(columns: Mapping[str, Any]) -> int | None:
         return None
     label = as_label(columns[name])
     if label is None:
-        raise DataError(f"field {name!r} is {_show(columns[name])}; write 1 for correct and 0 for incorrect")
+        raise DataError(f"field {name!r} is {show(columns[name])}; write 1 for correct and 0 for incorrect")
     return label
 
 
@@ -247,7 +243,7 @@ def _text(columns: Mapping[str, Any], name: str) -> str:
         if value is None:
             raise DataError(f"field {name!r} has no message of role 'user'")
     if not isinstance(value, str):
-        raise DataError(f"field {name!r} is {_show(value)}, not text")
+        raise DataError(f"field {name!r} is {show(value)}, not text")
     text = _strip(value)
     if not text:
         raise DataError(f"field {name!r} is empty")
@@ -255,40 +251,12 @@ def _text(columns: Mapping[str, Any], name: str) -> str:
 
 
 def _answer_text(value: Any, *, field: str) -> str:
-    """Text of an answer: 145.0 is `145`, a list of one element is that element."""
-    if isinstance(value, list | tuple):
-        if len(value) != 1:
-            raise DataError(f"field {field!r} has {len(value)} answers, not one")
-        return _answer_text(value[0], field=field)
-    if isinstance(value, bool) or not isinstance(value, str | int | float | Decimal):
-        raise DataError(f"field {field!r} is {_show(value)}, not text or a number")
-    if isinstance(value, float | Decimal):
-        return _number_text(value, field=field)
-    text = _strip(str(value))
+    text = _strip(answer_text(value, place=f"field {field!r}"))
     if not text:
         raise DataError(f"field {field!r} is empty")
     return text
 
 
-def _number_text(value: float | Decimal, *, field: str) -> str:
-    """The digits of a number without an exponent: .0000001 where Python writes 1e-07."""
-    number = value if isinstance(value, Decimal) else Decimal(repr(value))
-    if not number.is_finite():
-        raise DataError(f"field {field!r} is {value}, not a finite number")
-    if not number:
-        return "0"
-    digits = number.normalize()
-    if isinstance(value, float) and abs(value) >= EXACT_INTEGERS and len(digits.as_tuple().digits) > 15:
-        raise DataError(
-            f"field {field!r} is {value!r}, whose last digits a float does not keep; write it as text"
-        )
-    return format(digits, "f") if abs(digits.adjusted()) <= MAX_ZEROS else str(digits)
-
-
 def _strip(text: str) -> str:
     text = text.strip()
     return text[:-MAX_TYPESETTING] + _TYPESETTING.sub("", text[-MAX_TYPESETTING:])
-
-
-def _show(value: Any) -> str:
-    return "null" if value is None else f"{value!r:.60} ({type(value).__name__})"

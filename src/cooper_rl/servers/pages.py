@@ -1,6 +1,6 @@
 """Pages that every server of ours has beside its own requests: health, metrics, and refusals."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import Any, cast
 
@@ -13,6 +13,13 @@ from cooper_rl.servers.numbers import HttpNumbers
 
 MAX_FAULTS = 10
 """Faults of a request that its refusal names."""
+LIMITS = {
+    ("string_too_long", "question"): "max_chars_per_field",
+    ("string_too_long", "reference_answer"): "max_chars_per_field",
+    ("string_too_long", "completion"): "max_chars_per_field",
+    ("too_long", "items"): "max_items_per_request",
+}
+"""Kind of fault and field -> the server's key that sets the limit."""
 
 
 class Message(BaseModel):
@@ -75,6 +82,12 @@ def add_pages(
         # Without the input, which may be anything: NaN has no JSON, and a text may be huge.
         found = error.errors() if isinstance(error, RequestValidationError) else []
         shown = [
-            {"loc": item["loc"], "msg": item["msg"], "type": item["type"]} for item in found[:MAX_FAULTS]
+            {"loc": item["loc"], "msg": item["msg"] + _limit_of(item), "type": item["type"]}
+            for item in found[:MAX_FAULTS]
         ]
         return JSONResponse({"detail": shown}, 422)
+
+
+def _limit_of(fault: Mapping[str, Any]) -> str:
+    key = LIMITS.get((fault["type"], str(fault["loc"][-1])))
+    return "" if key is None else f" ({key} of the server)"

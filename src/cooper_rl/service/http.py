@@ -107,14 +107,16 @@ def _add_rewards(app: FastAPI, config: LearnConfig) -> None:
         """now: the items are one step; later: part of the step of `collect_items`; never: only score."""
         items: Annotated[list[RewardItem], Field(min_length=1, max_length=config.max_items_per_request)]
 
-    texts = Annotated[list[str], Field(max_length=config.max_items_per_request)]
+    listed = Field(max_length=config.max_items_per_request)
+    texts = Annotated[list[str], listed]
+    answers = Annotated[list[str | int | float], listed]
 
     class CollectedRequest(OpenRLHFRequest):
         """At most as many as any request may have."""
 
         query: texts  # pyright: ignore[reportInvalidTypeForm] the limit is configuration
         prompts: texts  # pyright: ignore[reportInvalidTypeForm]
-        labels: texts  # pyright: ignore[reportInvalidTypeForm]
+        labels: answers  # pyright: ignore[reportInvalidTypeForm]
 
     @app.post("/v1/runs/{run}/rewards", responses=ERRORS)
     async def rewards(run: str, request: RewardRequest, raw: Request) -> RewardResponse:

@@ -7,12 +7,14 @@ lost answer counts twice.
 """
 
 import re
+from unicodedata import normalize
 
 from pydantic import BaseModel, ConfigDict
 
 from cooper_rl.api.rows import Row
 from cooper_rl.config.serve import LearnConfig
 from cooper_rl.errors import DataError
+from cooper_rl.records.answer_text import answer_text
 from cooper_rl.schema.texts import has_surrogates
 
 
@@ -24,8 +26,8 @@ class OpenRLHFRequest(BaseModel):
     query: list[str]
     """Prompt and completion."""
     prompts: list[str]
-    labels: list[str]
-    """Reference answers: the data set's column that `--data.label_key` names."""
+    labels: list[str | int | float]
+    """Reference answers: the data set's column that `--data.label_key` names, which may hold numbers."""
 
 
 class OpenRLHFResponse(BaseModel):
@@ -51,7 +53,11 @@ def read_openrlhf(request: OpenRLHFRequest, config: LearnConfig) -> tuple[Row, .
         )
     rows: list[Row] = []
     columns = zip(request.query, request.prompts, request.labels, strict=True)
-    for index, (query, prompt, label) in enumerate(columns):
+    for index, (query, prompt, answer) in enumerate(columns):
+        label = answer_text(answer, place=f"labels: value {index}")
+        if not query.startswith(prompt):
+            # The query was decoded from tokens, and a tokenizer such as Qwen's composes characters first.
+            prompt = normalize("NFC", prompt)
         if not query.startswith(prompt):
             raise DataError(f"query: value {index} does not begin with its prompt: {query[:80]!r}")
         # Before the pattern, which may take long on a long text.

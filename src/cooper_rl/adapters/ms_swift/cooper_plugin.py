@@ -5,7 +5,7 @@ from typing import Any
 
 from swift.rewards import ORM, orms  # pyright: ignore[reportMissingImports] the trainer brings it
 
-from cooper_rl import RewardClient
+from cooper_rl import CooperError, RewardClient
 
 connect = cache(RewardClient.from_environment)
 
@@ -15,6 +15,8 @@ class CooperORM(ORM):
 
     def __call__(self, completions: list[str], **columns: Any) -> list[float]:
         """Rewards of this process's completions; VerifyRM learns when the server has a step's together."""
+        if "solution" not in columns:
+            raise CooperError("the data set has no column 'solution'; rename that of the final answers")
         return connect()(
             completions,
             prompts=columns["messages"],
