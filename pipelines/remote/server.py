@@ -233,7 +233,7 @@ def _message(error: ApiException) -> str:
         text = found.get("message") or found.get("error") or found.get("error_message")
     except (TypeError, ValueError, AttributeError, RecursionError):
         text = error.body or error.reason
-    return repr(in_one_line(text)[:300]) if text else "no reason given"
+    return repr(" ".join(str(text).split())[:300]) if text else "no reason given"
 
 
 def _cause(error: BaseException) -> str:

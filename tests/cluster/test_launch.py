@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Generator
 from contextlib import ExitStack
@@ -481,9 +482,13 @@ def kubeconfig_of(url: str) -> str:
 
 
 def test_a_job_that_is_there_already_is_followed_and_one_that_ended_is_replaced(start: Start) -> None:
-    cluster = start(wait)
+    cluster, given_up = start(wait), threading.Event()
     with pytest.raises(LaunchError, match=r"503, starting"):
-        run(options(), is_stopped=lambda: bool(is_followed(cluster) and hide(cluster)))
+        run(
+            options(),
+            is_stopped=lambda: bool(not given_up.is_set() and is_followed(cluster) and hide(cluster)),
+        )
+    given_up.set()  # the thread that follows the log may ask once more
     cluster.refusals.clear()
     (job,) = cluster.jobs.values()
     cluster.set_pod(job, 0, "Succeeded")

@@ -49,8 +49,9 @@ class CheckpointManifest(Record):
     def sealed(self) -> "CheckpointManifest":
         """The same with its checksum."""
         bare = self.model_copy(update={"checksum": ""})
-        # 0.1.0 knew no log, and sealed without one.
-        hashed = bare.model_dump_json(exclude=set() if self.log else {"log"})
+        # 0.1.0 knew no log, and a reward's state has no defaults: what is empty was never sealed.
+        empty = {name for name in ("defaults", "log") if not getattr(self, name)}
+        hashed = bare.model_dump_json(exclude=empty)
         return bare.model_copy(update={"checksum": hashlib.sha256(hashed.encode()).hexdigest()})
 
 

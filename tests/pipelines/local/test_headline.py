@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from cooper_rl.checkpoints.manifest import CheckpointManifest, dump_manifest
 from cooper_rl.checkpoints.reference import CheckpointReference
 from cooper_rl.errors import DataError
 from cooper_rl.records.files import write_report
@@ -16,6 +17,10 @@ def run(tmp_path: Path) -> Path:
     for task, step in (("train-cooper", "step-000002"), ("train-cooper-2", "step-000004")):
         checkpoint = tmp_path / "run" / task / "checkpoint"
         (checkpoint / step).mkdir(parents=True)
+        manifest = CheckpointManifest(
+            step=int(step[-6:]), score=None, identity={}, versions={}, history=(), sha256={}
+        )
+        (checkpoint / step / "manifest.json").write_bytes(dump_manifest(manifest.sealed()))
         (checkpoint / "LATEST").write_text(f"{step}\n", encoding="utf-8")
     return tmp_path / "run"
 
