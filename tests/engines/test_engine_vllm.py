@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -17,7 +18,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen3MoeConfig, Qwen3Moe
 from cooper_rl.config.data import GenerationConfig
 from cooper_rl.config.engine import EngineConfig
 from cooper_rl.distributed.ranks import join_ranks
-from cooper_rl.engines.vllm import VLLMEngine, explain
+from cooper_rl.engines.vllm import VLLMEngine, explain, read_output
 from cooper_rl.errors import ConfigError, ModelError, TrainingError
 from tests.engines.test_engine_contract import END, GREEDY, PROMPTS, SMALL, make_model, needs_vllm
 
@@ -35,6 +36,16 @@ NOT_FREE = (
     "(0.4, 31.6 GiB). Decrease GPU memory utilization or reduce GPU memory used by other processes."
 )
 UNKNOWN = "Model architectures ['FooForCausalLM'] are not supported for now. Supported architectures: ..."
+
+
+@pytest.mark.parametrize("reason", ["abort", "error", None])
+def test_a_completion_that_vllm_gave_up_is_no_draw(reason: str | None) -> None:
+    flat = SimpleNamespace(logprobs=[-0.5, -0.25, -2.0], start_indices=[0, 1])
+    output = SimpleNamespace(token_ids=[3, 4], logprobs=flat, finish_reason="length")
+    assert read_output(output).logprobs == (-0.5, -0.25)
+    output.finish_reason = reason
+    with pytest.raises(TrainingError, match=rf"a completion of 2 tokens with finish_reason={reason!r}; read"):
+        read_output(output)
 
 
 @pytest.mark.parametrize(

@@ -114,7 +114,7 @@ class VLLMEngine:
                 outputs = self._llm.generate(requests, params, use_tqdm=False)
         except (RuntimeError, ValueError) as error:
             raise TrainingError(f"vLLM failed while generating: {error}; use engine.kind=hf") from error
-        drawn = [_generation(output.outputs[0]) for output in outputs]
+        drawn = [read_output(output.outputs[0]) for output in outputs]
         return [drawn[start : start + samples] for start in range(0, len(drawn), samples)]
 
     def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> None:
@@ -182,8 +182,19 @@ class VLLMEngine:
             )
 
 
-def _generation(output: Any) -> Generation:
+def read_output(output: Any) -> Generation:
+    """A completion of vLLM's.
+
+    Raises:
+        TrainingError: vLLM gave it up (`abort`, `error`): its tokens are no draw of the policy's.
+    """
     reasons: dict[str, FinishReason] = {"stop": "stop", "length": "length"}
+    if output.finish_reason not in reasons:
+        raise TrainingError(
+            f"vLLM ended a completion of {len(output.token_ids)} tokens with "
+            f"finish_reason={output.finish_reason!r}; read its log above, and start again with the same "
+            "arguments"
+        )
     flat = output.logprobs
     # Of every token the drawn one stands first.
     logprobs = tuple(flat.logprobs[start] for start in flat.start_indices)
