@@ -10,8 +10,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -24,7 +23,7 @@ from cooper_rl.verdicts.pool import receive_reply
 from cooper_rl.verdicts.programs import MAX_CHARS, ProgramVerifier, contradicts, find_program, parse_tests
 from cooper_rl.verdicts.verifier import Unkept
 from cooper_rl.verdicts.worker import LOST, receive_message, send_message
-from tests.verdicts.killing import killing
+from tests.verdicts.killing import holds_program, killing
 from tests.waiting import wait_until, within
 
 TESTS = "f(a=1, b=2) == 5\nf(a=0, b=3) == 6"
@@ -317,35 +316,10 @@ def _workers() -> set[psutil.Process]:
 SLOW = "def f(a, b):\n    for number in range(3 * 10**7):\n        pass\n    return a + 2 * b"
 
 
-@contextmanager
-def killing_requests(verifier: ProgramVerifier, *, times: int) -> Iterator[list[int]]:
-    """Kill the process of so many requests, each while its program runs in a child of it."""
-    assert verifier.pool is not None
-    nursery = psutil.Process(verifier.pool.nursery.pid)
-    killed: list[int] = []
-    is_over = threading.Event()
-
-    def kill() -> None:
-        while len(killed) < times and not is_over.wait(0.02):
-            for process in nursery.children():
-                with suppress(psutil.Error):  # it has just ended
-                    if len(killed) < times and process.pid not in killed and process.children():
-                        process.kill()
-                        killed.append(process.pid)
-
-    thread = threading.Thread(target=kill)
-    thread.start()
-    try:
-        yield killed
-    finally:
-        is_over.set()
-        thread.join()
-
-
 def test_a_request_whose_process_was_killed_is_asked_again_and_others_do_not_notice() -> None:
     with ProgramVerifier(RuleConfig(num_workers=2, timeout_seconds=9)) as verifier:
         verifier.verify([(TESTS, "return a + b")])
-        with killing_requests(verifier, times=1) as killed:
+        with killing(verifier, times=1, is_meant=holds_program) as killed:
             found = verifier.verify([(TESTS, SLOW), (TESTS, f"{SLOW} + 1"), (TESTS, "return a + 2 * b")])
         assert len(killed) == 1
         assert [check.verdict for check in found] == ["correct", "incorrect", "correct"]
@@ -357,7 +331,7 @@ def test_a_request_whose_process_was_killed_is_asked_again_and_others_do_not_not
 def test_a_request_whose_process_was_killed_twice_is_an_abstention_that_nobody_keeps() -> None:
     with ProgramVerifier(RuleConfig(num_workers=1, timeout_seconds=9)) as verifier:
         verifier.verify([(TESTS, "return a + b")])
-        with killing_requests(verifier, times=2):
+        with killing(verifier, times=2, is_meant=holds_program):
             (lost,) = verifier.verify([(TESTS, SLOW)])
         assert (lost.verdict, lost.reason) == ("unparsable", "no verdict: its process ended (status 9)")
         assert isinstance(lost, Unkept)
