@@ -75,7 +75,7 @@ real-data: $(VENV)/.pipelines  ## Train a small VerifyRM on real completions fro
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.verify_rm_real_data --data $(DATA) --output runs/real_data $(ARGS)
 
 test: $(VENV)/.dev  ## Run the tests, offline
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-vllm: $(VLLM_VENV)/.vllm  ## Run the vLLM engine's tests with its CPU build, and training with its transformers
 	$(VLLM_VENV)/bin/python -m pytest -m vllm $(VLLM_TESTS) $(ARGS)

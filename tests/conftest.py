@@ -4,7 +4,7 @@ import gc
 import os
 import signal
 
-# Two workers share two cores: a second thread in each only waits. Child processes inherit this too.
+# Workers share the cores: a second thread in each only waits. Child processes inherit this too.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Numbers are those of a CPU on every machine; `make gpu-check` sets this for the tests of a GPU.
 if os.environ.get("COOPER_TESTS_ON_GPU") != "1":
@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from cooper_rl.machine.cores import usable_cores
+from cooper_rl.machine.memory import usable_memory
 from tests.stand_ins.fixtures import bucket, gateway, s3_server
 from tests.stand_ins.verify_rm import serve
 
@@ -27,6 +29,17 @@ __all__ = ["bucket", "gateway", "s3_server", "serve"]
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell starts background jobs with Ctrl-C ignored, which processes that tests interrupt would inherit.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int | None:
+    """`-n auto` is two workers a core, since a test waits for other processes half of its time.
+
+    A worker and the processes that it starts take up to 2 GiB of memory.
+    """
+    if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
+        return None  # xdist reads it
+    return max(1, min(2 * usable_cores(), usable_memory() // 2**31))
 
 
 @pytest.hookimpl(wrapper=True)

@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 STEP = """
 from dataclasses import replace
@@ -69,6 +71,7 @@ def test_a_step(make_policy, make_verify_rm):
 """
 
 
+@pytest.mark.slow
 def test_the_pages_program_runs_and_a_step_trains_with_its_parts(tmp_path: Path) -> None:
     """France: Paris, Rome, nothing, Paris; Norway: Oslo, Bergen, Rome, Oslo: 4 of 8 right, 1 abstention."""
     page = (ROOT / "docs" / "how-to" / "extending.md").read_text()

@@ -10,6 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent.parent
 LINUX_ONLY = {
     "os": [
@@ -71,6 +73,7 @@ print(json.dumps(found))
 """
 
 
+@pytest.mark.slow
 def test_the_main_path_needs_nothing_that_linux_alone_has(tmp_path: Path) -> None:
     """The worker of the rule verifier says that its memory is not limited, and gives its verdicts."""
     (tmp_path / "sitecustomize.py").write_text(TAKES_AWAY, encoding="utf-8")

@@ -169,6 +169,7 @@ def test_a_proxy_between_this_machine_and_the_hub_is_named(tmp_path: Path) -> No
     assert "the proxy http://***@127.0.0.1:9 of HTTP_PROXY: if hub.example needs none, name it in NO" in said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["unreachable", "forbidden"])
 def test_without_the_hub_the_cache_will_do_where_it_has_the_weights(
     hub: Hub, whole: Path, tmp_path: Path, how: str

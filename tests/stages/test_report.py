@@ -36,6 +36,13 @@ def make_report(
     return outputs["page"].read_text(), outputs["summary"].read_text(), result
 
 
+@pytest.fixture(scope="module")
+def html(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The page of a run in which nothing is special."""
+    page, _, _ = make_report(tmp_path_factory.mktemp("run"))
+    return page
+
+
 class _Page(HTMLParser):
     """Tags, attributes and text of a page; refuses tags that do not match."""
 
@@ -65,8 +72,7 @@ class _Page(HTMLParser):
         self.texts.append(data)
 
 
-def test_the_page_is_one_small_file_with_one_script_and_nothing_from_elsewhere(tmp_path):
-    html, _, _ = make_report(tmp_path)
+def test_the_page_is_one_small_file_with_one_script_and_nothing_from_elsewhere(html: str):
     page = _Page(html)
     assert len(html.encode()) < 1_000_000
     assert_nothing_but_our_script(html)
@@ -122,8 +128,7 @@ def test_hostile_text_is_shown_and_never_run(tmp_path):
     assert "49" not in re.sub(r"[^{}]*", "", html)
 
 
-def test_the_page_says_how_verify_rm_could_be_fooled_and_how_sure_it_may_be(tmp_path):
-    html, _, _ = make_report(tmp_path)
+def test_the_page_says_how_verify_rm_could_be_fooled_and_how_sure_it_may_be(html: str):
     page = " ".join(" ".join(_Page(html).texts).split())
     assert "an earlier version wrote them" in page
     assert "several boxes three boxed answers, one of them right 25.0 % 15.0 to 40.0 % 48" in page
@@ -134,16 +139,14 @@ def test_the_page_says_how_verify_rm_could_be_fooled_and_how_sure_it_may_be(tmp_
     assert "Calibration" in page
 
 
-def test_the_page_says_how_far_the_voters_on_labels_agree_and_what_the_labels_lose(tmp_path):
-    html, _, _ = make_report(tmp_path)
+def test_the_page_says_how_far_the_voters_on_labels_agree_and_what_the_labels_lose(html: str):
     page = " ".join(" ".join(_Page(html).texts).split())
     assert "reference answer completions correct of them dropped κ of rule and judge" in page
     assert "all 1200 530 50 9.4 % 0.745 integer 1200 530 50 9.4 % 0.745" in page
     assert "rule and judge 800 87.5 % 0.745 judge and third 0 – –" in page
 
 
-def test_the_page_says_how_many_labels_are_wrong_by_a_cascades_audit(tmp_path):
-    html, _, _ = make_report(tmp_path)
+def test_the_page_says_how_many_labels_are_wrong_by_a_cascades_audit(html: str):
     page = " ".join(" ".join(_Page(html).texts).split())
     assert (
         "about 20 of these labels are wrong (4 to 90) . Of 1,000 labelled correct: 10 (2 to 50) . "
@@ -237,9 +240,8 @@ def test_the_largest_page_stays_under_a_megabyte(tmp_path):
     assert 500_000 < outputs["page"].stat().st_size < 1_000_000
 
 
-def test_the_same_problems_stand_before_and_after(tmp_path):
+def test_the_same_problems_stand_before_and_after(html: str):
     """9 + 4 become right. Problem 31 has two completions at the end and counts once: 6 stay wrong."""
-    html, _, _ = make_report(tmp_path)
     text = " ".join(" ".join(_Page(html).texts).split())
     said = (
         "The first completion of each of 19 held-out problems: 13 wrong before, right after, 0 right before, "
@@ -249,8 +251,7 @@ def test_the_same_problems_stand_before_and_after(tmp_path):
     assert text.count("wrong before, right after Tom has") == PAIRS_PER_CHANGE
 
 
-def test_rollouts_can_be_filtered_by_verdicts_and_score(tmp_path):
-    html, _, _ = make_report(tmp_path)
+def test_rollouts_can_be_filtered_by_verdicts_and_score(html: str):
     rows = re.findall(
         r'class="rollout" data-when="(.*?)" data-rule="(.*?)" data-judge="(.*?)" data-score="(.*?)"', html
     )
