@@ -13,7 +13,13 @@ from typing import NamedTuple
 
 from cooper_rl.config.data import AnswerPolicy
 from cooper_rl.verdicts.answers.stated.braces import closing_braces
-from cooper_rl.verdicts.answers.stated.doubt import DENIED_VERB, HEDGE, is_box_denied, is_supposed
+from cooper_rl.verdicts.answers.stated.doubt import (
+    DENIED_VERB,
+    HEDGE,
+    is_box_denied,
+    is_denied_in_the_end,
+    is_supposed,
+)
 from cooper_rl.verdicts.answers.stated.json_fields import (
     JSON_FIELD,
     Field,
@@ -37,12 +43,20 @@ class FinalAnswer(NamedTuple):
 
 
 def find_final_answer(completion: str, policy: AnswerPolicy, *, is_cut: bool = False) -> FinalAnswer | None:
-    """The final answer of a completion; None when it states none (empty, cut, or only thought)."""
+    """The final answer of a completion; None when it states none (empty, cut, or only thought).
+
+    Its text is empty where it cannot be told, or where the completion denies it later on.
+    """
     text = completion[-MAX_SEARCHED_CHARS:]
     spoken = _after_thinking(text)
     text = _THOUGHT.sub("\n", text) if policy.answer_in_thought and not spoken.strip() else spoken
     if not text.strip():
         return None
+    found = _find_in(text, policy, is_cut=is_cut)
+    return found._replace(text="") if found is not None and is_denied_in_the_end(text, found.text) else found
+
+
+def _find_in(text: str, policy: AnswerPolicy, *, is_cut: bool) -> FinalAnswer | None:
     stated = _marked_answer(text, policy, is_cut=is_cut)
     found = read_fields(text)
     fields = [field for field in found if not is_quoted(text, field)]

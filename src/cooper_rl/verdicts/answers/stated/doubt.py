@@ -34,7 +34,7 @@ _SUPPOSED = re.compile(
     re.IGNORECASE,
 )
 _NOT_THE_BOX = re.compile(
-    r"(?:\b(?:not|never|instead of|rather than)|n't)(?: [a-z]{1,12})?[\s$\\(]{0,4}$"
+    r"(?:\b(?:not|cannot|never|instead of|rather than)|n't)(?: [a-z]{1,12})?[\s$\\(]{0,4}$"
     r"|\b(?:wrong(?:ly)?|incorrect(?:ly)?|mistaken?(?:ly)?|erroneous(?:ly)?|had we"
     r"|would have (?:got|gotten|been|obtained|answered))\b[^.!?:\n]*$",
     re.IGNORECASE,
@@ -63,6 +63,37 @@ def is_supposed(text: str, start: int, end: int) -> bool:
 def is_box_denied(text: str, start: int, end: int) -> bool:
     """True if the words round a box say that it is not the answer."""
     return _NOT_THE_BOX.search(_before(text, start)) is not None or _is_taken_back(text, end)
+
+
+MAX_MENTIONS = 20
+"""Mentions of an answer that are looked at, from the last one back, for one that is no part of a word."""
+
+
+def is_denied_in_the_end(text: str, answer: str) -> bool:
+    """True if the last mention of an answer, wherever it was stated, says that it is not the answer."""
+    start = len(text)
+    for _ in range(MAX_MENTIONS if answer else 0):
+        start = text.rfind(answer, 0, start)
+        if start < 0:
+            return False
+        end = start + len(answer)
+        if _is_whole(text, start, end):
+            before, after = text[max(0, start - REACH) : start], text[end : end + REACH]
+            opened = start - len(before) + len(_OPENING.sub("", before))
+            return is_box_denied(text, opened, end + len(after) - len(after.lstrip("$*)}")))
+    return False
+
+
+_OPENING = re.compile(r"(?:\\(?:boxed|fbox|text)\{|[\s$*({]){0,9}$")
+
+
+def _is_whole(text: str, start: int, end: int) -> bool:
+    """True if a stretch of text is no part of a longer word or number."""
+    before, after = text[start - 1 : start], text[end : end + 2]
+    return not (before.isalnum() or before in ("-", ".", "_") or after[:1].isalnum() or _GOES_ON.match(after))
+
+
+_GOES_ON = re.compile(r"[.,]\d")
 
 
 def _before(text: str, start: int) -> str:

@@ -1,0 +1,47 @@
+"""An answer that a completion states and then denies is none, whatever it was stated and denied with."""
+
+from itertools import product
+
+import pytest
+
+from cooper_rl.config.data import RuleConfig
+from cooper_rl.negatives.denials import DENIED, STATED
+from cooper_rl.negatives.near_answers import NEGATED_SPELLINGS
+from cooper_rl.verdicts.rule import RuleVerifier
+
+ANSWERS = ["12", "-3", "3.14", "12 apples", "x+1", "(1,2)", "Tuesday", r"\frac{1}{2}"]
+DENIALS = [
+    *DENIED, *(spelling.replace("{right}", "{}") for spelling in NEGATED_SPELLINGS),
+    "{} is not right.", "Wait, {} is not the answer.", "It should not be {}.", "So {} is not correct.",
+    "{}? No.",
+]  # fmt: skip
+
+
+def test_no_answer_that_is_denied_afterwards_is_correct() -> None:
+    texts = [
+        (answer, f"10+2=12\n{stated.format(answer)}{between}{denial.format(answer)}")
+        for answer, stated, denial, between in product(ANSWERS, STATED, DENIALS, ("\n", " "))
+    ]
+    with RuleVerifier(RuleConfig(num_workers=1)) as verifier:
+        checks = verifier.verify(texts)
+    accepted = [text for text, check in zip(texts, checks, strict=True) if check.verdict == "correct"]
+    assert accepted == []
+
+
+@pytest.mark.parametrize(
+    "completion",
+    [
+        "The answer is 12.\nSo it is not 13.",
+        "It is not 12 at first sight. But the answer is 12.",
+        r"\boxed{12}. So 112 is wrong.",
+        "So 112 is not it.\nThe answer is 12.\nNot 112 or 1112.",
+        r"\boxed{12}. And 12.5 is wrong.",
+        "The answer is 12.\nSo -12 is wrong.",
+        "#### 12\nThe others, not one of them 12, are wrong.",
+        '{"answer": "12", "note": "not 13"}',
+    ],
+)
+def test_what_denies_another_answer_takes_nothing_back(completion: str) -> None:
+    with RuleVerifier(RuleConfig(num_workers=1)) as verifier:
+        (check,) = verifier.verify([("12", completion)])
+    assert check.verdict == "correct"
