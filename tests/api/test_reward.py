@@ -164,6 +164,26 @@ def test_without_group_ids_consecutive_equal_questions_are_a_group(make_verify_r
         assert len({pair.problem_id for pair in reward.pairs}) == 4
 
 
+def test_a_row_without_a_reference_answer_has_no_reward_and_leaves_the_others_as_they_are(
+    make_verify_rm,
+) -> None:
+    """TRL's data sets of several tasks: what a reward does not apply to gets None."""
+    with CooperReward(make_verify_rm(0), rule=RULE, device="cpu") as reward:
+        alone = ask(reward)
+    with CooperReward(make_verify_rm(0), rule=RULE, device="cpu") as reward:
+        rows = [(problem, text) for problem in PROBLEMS for text in answers(problem)]
+        found = reward(
+            ["def f(): pass", *(text for _, text in rows), "of another task"],
+            questions=["Write f.", *(problem.question for problem, _ in rows), ""],
+            reference_answers=[None, *(problem.reference_answer for problem, _ in rows), None],
+        )
+        assert (found[0], found[-1]) == (None, None)
+        assert found[1:-1] == pytest.approx(alone)
+        assert reward.step == 1
+        assert reward(["def f(): pass"], questions=["Write f."], reference_answers=[None]) == [None]
+        assert reward.step == 1
+
+
 def test_nothing_is_learned_where_learning_is_off(make_verify_rm) -> None:
     with CooperReward(make_verify_rm(0), rule=RULE, device="cpu") as reward:
         before = copy_of(reward.verify_rm)
@@ -246,8 +266,8 @@ def test_half_a_surrogate_pair_is_read_as_the_replacement_character(make_verify_
         ({"reference_answers": ["1"]}, r"^give questions or prompts, one per completion"),
         ({"reference_answers": [], "questions": ["q"]}, r"^reference_answers: 0 values for 1 completions"),
         (
-            {"reference_answers": [None], "questions": ["q"]},
-            r"^reference_answers: value 0 is null, not text or a number; give the final answer alone$",
+            {"reference_answers": [True], "questions": ["q"]},
+            r"^reference_answers: value 0 is True \(bool\), not text or a number; give the final",
         ),
         ({"reference_answers": ["1"], "questions": [""]}, r"^questions: value 0 is empty; give a text$"),
         (

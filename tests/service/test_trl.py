@@ -31,7 +31,7 @@ def start(make_policy, tmp_path: Path) -> Path:
 @pytest.fixture(scope="module")
 def address(server: Server, tmp_path_factory: pytest.TempPathFactory) -> str:
     """Of a server whose steps are six completions, as those of `make_trainer`."""
-    assert server.start(tmp_path_factory.mktemp("trl") / "state", {})
+    assert server.start(tmp_path_factory.mktemp("trl") / "state", {}, "max_runs=9")
     return server.url
 
 
@@ -96,6 +96,29 @@ def test_the_question_may_have_a_column_of_its_own(
     assert len(asked) == 6
     assert set(asked) <= set(plain["prompt"])
     assert served(address, run)["step"] == 1
+
+
+def test_rows_of_another_task_have_no_reward(start: Path, server: Server, address: str, run: str) -> None:
+    """The second of every two rows has no reference answer, and another function that rewards it."""
+    mixed = rows().map(lambda row, number: {"task": number % 2}, with_indices=True)
+    mixed = mixed.map(lambda row: {"reference_answer": None if row["task"] else row["reference_answer"]})
+
+    def other(completions: list[str], task: list[int], **_: Any) -> list[float | None]:
+        return [float(len(text)) if each else None for text, each in zip(completions, task, strict=True)]
+
+    def train(reward: Any) -> list[float]:
+        trainer = make_trainer(start, [reward, other], mixed, max_steps=2)
+        trainer.train()
+        assert all("rewards/other/mean" in row for row in trainer.state.log_history[:2])
+        return means(trainer)
+
+    found = train(adapter.cooper_reward)
+    with CooperReward(
+        server.verify_rm, config=load_learn(SETTINGS).cooper, rule=load_learn(SETTINGS).rule, device="cpu"
+    ) as reward:
+        assert train(reward) == found
+        assert reward.step == 2
+    assert served(address, run)["step"] == 2
 
 
 def test_a_trainer_that_asks_for_one_group_at_a_time_collects_a_step(address: str, run: str) -> None:

@@ -10,7 +10,7 @@ connect = cache(RewardClient.from_environment)
 
 def cooper_reward(
     prompts: list[Any], completions: list[Any], log_metric: Any = None, **columns: Any
-) -> list[float]:
+) -> list[float | None]:
     """Rewards of this process's completions; VerifyRM learns from those of all processes at once."""
     if "reference_answer" not in columns:
         raise CooperError("the data set has no column 'reference_answer'; rename that of the final answers")
@@ -18,10 +18,14 @@ def cooper_reward(
     trainer = getattr(log_metric, "__self__", None)
     is_alone = trainer is not None and trainer.accelerator.num_processes == 1
     is_evaluating = trainer is not None and not trainer.model.training
-    return connect()(
-        completions,
-        prompts=prompts,
-        questions=columns.get("question"),
-        reference_answers=columns["reference_answer"],
+    # A row without a reference answer is of another task: TRL leaves out a reward that is None.
+    rows = [row for row, answer in enumerate(columns["reference_answer"]) if answer is not None]
+    rewards = connect()(
+        [completions[row] for row in rows],
+        prompts=[prompts[row] for row in rows],
+        questions=[columns["question"][row] for row in rows] if "question" in columns else None,
+        reference_answers=[columns["reference_answer"][row] for row in rows],
         learn="never" if is_evaluating else "now" if is_alone else "later",
     )
+    found = dict(zip(rows, rewards, strict=True))
+    return [found.get(row) for row in range(len(completions))]

@@ -17,7 +17,7 @@ from cooper_rl.api import trl
 from cooper_rl.api.processes import is_first_process, join_processes
 from cooper_rl.api.reward_config import Examples, make_settings
 from cooper_rl.api.reward_run import RewardRun
-from cooper_rl.api.rows import read_rows
+from cooper_rl.api.rows import beside_rows, read_rows
 from cooper_rl.config.cooper import CooperConfig
 from cooper_rl.config.data import RuleConfig
 from cooper_rl.distributed.ranks import Ranks
@@ -134,11 +134,11 @@ class CooperReward:
         *,
         prompts: Sequence[Any] | None = None,
         questions: Sequence[str] | None = None,
-        reference_answers: Sequence[str] | None = None,
+        reference_answers: Sequence[str | None] | None = None,
         group_ids: Sequence[object] | None = None,
         log_metric: Any = None,
         **columns: Any,
-    ) -> list[float]:
+    ) -> list[float | None]:
         """One reward per completion, in order; then VerifyRM learns from the batch.
 
         Rewards come from VerifyRM as it was before the call. All processes must call together.
@@ -148,7 +148,8 @@ class CooperReward:
             prompts: Texts, or chat messages whose last user message is the question.
             questions: In place of prompts, where they hold more than the question. A column `question` of a
                 trainer's data set is taken too.
-            reference_answers: One per completion; absent: the trainer's column `reference_column`.
+            reference_answers: One per completion; absent: the trainer's column `reference_column`. None: the
+                completion belongs to another task of the data set. Its reward is None, which TRL leaves out.
             group_ids: Equal for completions of one problem; absent: consecutive equal questions are a group.
             log_metric: TRL's.
             columns: What else a trainer passes.
@@ -173,14 +174,15 @@ class CooperReward:
                     group_ids=group_ids,
                 ),
             )
-            joined = [row for part in parts for row in part]
+            own = parts[ranks.rank]
+            joined = [row for part in parts for row in part if row is not None]
             if not joined:
-                return []
+                return beside_rows([], own)
             rewards, metrics = ranks.first(lambda: self._own.take_step(joined, is_training=is_training))
             if is_training and log_metric is not None:
                 trl.log(log_metric, metrics)
-            start = sum(len(part) for part in parts[: ranks.rank])
-            return rewards[start : start + len(parts[ranks.rank])]
+            before = sum(row is not None for part in parts[: ranks.rank] for row in part)
+            return beside_rows(rewards[before:], own)
 
     def save(self, folder: str | Path) -> None:
         """Write a checkpoint that `load` continues from exactly. On the first process.
@@ -267,8 +269,8 @@ class CooperReward:
         self._may_resume = True
 
     def _find_references(
-        self, reference_answers: Sequence[str] | None, columns: Mapping[str, Any]
-    ) -> Sequence[str]:
+        self, reference_answers: Sequence[str | None] | None, columns: Mapping[str, Any]
+    ) -> Sequence[str | None]:
         found = columns.get(self._reference_column) if reference_answers is None else reference_answers
         if found is None:
             given = sorted(

@@ -29,8 +29,10 @@ def read_rows(
     questions: Iterable[Any] | None,
     reference_answers: Iterable[Any],
     group_ids: Iterable[Any] | None,
-) -> list[Row]:
+) -> list[Row | None]:
     """One row per completion; the question of a prompt is its last user message, or the whole plain text.
+
+    A completion whose reference answer is None belongs to another task of the data set, and has no row.
 
     Raises:
         DataError: a text in place of a column, columns of different lengths, or a value that is no text;
@@ -56,7 +58,9 @@ def read_rows(
             )
     role = None if questions is not None else "user"
     return [
-        Row(
+        None
+        if reference_answers[index] is None
+        else Row(
             question=_text(asked[index], role, column=name, index=index),
             reference_answer=_answer(reference_answers[index], index=index),
             completion=_text(completion, "assistant", column="completions", index=index, may_be_empty=True),
@@ -64,6 +68,12 @@ def read_rows(
         )
         for index, completion in enumerate(completions)
     ]
+
+
+def beside_rows(rewards: Iterable[float], rows: Sequence[Row | None]) -> list[float | None]:
+    """The rewards of the rows, in order, and None for each completion without a row."""
+    left = iter(rewards)
+    return [None if row is None else next(left) for row in rows]
 
 
 def _column(values: Any, name: str) -> list[Any]:
