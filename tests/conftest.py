@@ -35,11 +35,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 def pytest_xdist_auto_num_workers() -> int | None:
     """`-n auto` is two workers a core, since a test waits for other processes half of its time.
 
-    A worker and the processes that it starts take up to 2 GiB of memory.
+    A worker and the processes that it starts take up to 2 GiB of memory. With more than sixteen workers the
+    longest file decides how long the tests take.
     """
     if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
         return None  # xdist reads it
-    return max(1, min(2 * usable_cores(), usable_memory() // 2**31))
+    return max(1, min(2 * usable_cores(), usable_memory() // 2**31, 16))
 
 
 @pytest.hookimpl(wrapper=True)
