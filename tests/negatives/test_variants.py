@@ -80,7 +80,7 @@ def test_an_answer_keeps_what_surrounds_the_change() -> None:
     assert all(variant is not None and variant.count(r"\right") == 1 for variant in swapped)
 
 
-def test_matching_examples_hold_every_answer_once_as_stated_and_once_not() -> None:
+def test_the_rule_verifier_contradicts_hardly_any_matching_example() -> None:
     examples = matching_examples(800, random.Random(0))
     assert [example.label for example in examples] == [1, 0] * 400
     with RuleVerifier(RuleConfig(num_workers=1)) as verifier:

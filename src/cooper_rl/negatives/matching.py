@@ -4,11 +4,15 @@ A model without pre-training does not find "the stated answer equals the referen
 completions: it memorises them. These short examples hold nothing else to learn. They are drawn from number
 ranges and fixed phrases, never from a data set. Labelled data teaches answers that are equal in
 meaning but not in form.
+
+In a part of the pairs one text states the answer, and the other names it, or its digits, without stating it.
+A model that only looks for the reference answer in a text is wrong on them.
 """
 
 import random
 from string import ascii_lowercase
 
+from cooper_rl.negatives.denials import DENIED, STATED
 from cooper_rl.negatives.variants import vary_answer
 from cooper_rl.schema.data import VerifyExample
 from cooper_rl.verdicts.answers.verify import is_another_answer
@@ -18,6 +22,8 @@ MAX_LINES = 1
 """Of arithmetic before the statement: the last may end in the answer, and any hold the wrong reference."""
 NUMBERS = 0.5
 """Share of the answers that are a number in digits."""
+EVASIVE = 1 / 3
+"""Share of the pairs in which the second text evades the answer that the first one states."""
 
 _STATEMENTS = (
     "A: {}",
@@ -29,22 +35,33 @@ _STATEMENTS = (
     '",\n    "answer": "{}"\n}}\n```',
     '",\n    "answer": "{}"\n}}',
 )
+_REPEATED = (
+    "</{}>", "<{}>", "{}", "{} ", "{}: ", "{}\n", ".", "= ", "# ", "$$", "\\boxed{{}}", "0", "1", "7",
+)  # fmt: skip
+"""What a text without an answer repeats. The word in it is drawn."""
+_STATED = tuple(dict.fromkeys((*_STATEMENTS, *STATED)))
+_ALTERED = ("twice", "half of", "double", "more than", "less than", "at most", "a third of", "the square of")
 _NOUNS = ("apples", "dollars", "hours", "miles", "pages", "students", "eggs", "minutes")
 _TEXTS = ("even", "odd", "yes", "no", "Tuesday", "east", "circle", "neither", "red", "Anna", "Ben", "July")
 _VERBS = ("has", "buys", "needs", "pays", "counts", "gets")
 
 
 def matching_examples(count: int, rng: random.Random) -> list[VerifyExample]:
-    """`count` examples without a question; every text once with the answer it states, once with another."""
+    """`count` examples without a question, by turns right and wrong.
+
+    Two that follow each other are one text with the answer that it states and with another, or one answer
+    with a text that states it and a text that evades it.
+    """
     found = [example for _ in range((count + 1) // 2) for example in _pair(rng)]
     return found[:count]
 
 
 def _pair(rng: random.Random) -> list[VerifyExample]:
-    """The same text with the answer that it states and with another one."""
     is_number = rng.random() < NUMBERS
     stated = _number(rng) if is_number else _other_kind(rng)
     other = _other_number(stated, rng) if is_number else _other_of_kind(stated, rng)
+    if rng.random() < EVASIVE:
+        return _evasive_pair(stated, other, rng)
     lines = [_line(rng) for _ in range(rng.randint(0, MAX_LINES))]
     if lines and rng.random() < 0.5:
         lines[-1] += stated
@@ -55,6 +72,56 @@ def _pair(rng: random.Random) -> list[VerifyExample]:
     equal = f"{stated}.0" if is_whole and rng.random() < 0.05 else stated
     right = VerifyExample(question="", reference_answer=equal, completion=text, label=1, source=SOURCE)
     return [right, right.model_copy(update={"reference_answer": other, "label": 0})]
+
+
+def _evasive_pair(answer: str, other: str, rng: random.Random) -> list[VerifyExample]:
+    """One answer with a text that states it and with a text that names it, or its digits, and does not."""
+    start = "".join(f"{_line(rng)}\n" for _ in range(rng.randint(0, MAX_LINES)))
+    states = rng.choice(_STATED).format(answer)
+    if rng.random() < 0.5:  # it is the right answer whose denial is wrong
+        states = f"{rng.choice(DENIED).format(other)}\n{states}"
+    evades = rng.choice((_deny, _hedge, _alter, _split, _say_nothing))(answer, other, rng)
+    right = VerifyExample(
+        question="", reference_answer=answer, completion=start + states, label=1, source=SOURCE
+    )
+    return [right, right.model_copy(update={"completion": start + evades, "label": 0})]
+
+
+def _deny(answer: str, other: str, rng: random.Random) -> str:
+    denial = rng.choice(DENIED).format(answer)
+    return denial if rng.random() < 0.5 else f"{rng.choice(_STATED).format(answer)}\n{denial}"
+
+
+def _hedge(answer: str, other: str, rng: random.Random) -> str:
+    return rng.choice(_STATED).format(" or ".join(rng.sample((answer, other), 2)))
+
+
+def _alter(answer: str, other: str, rng: random.Random) -> str:
+    """A multiple or a bound of the answer; of 0 and 1, some are the answer itself."""
+    if answer in ("0", "1"):
+        return _hedge(answer, other, rng)
+    return rng.choice(_STATED).format(f"{rng.choice(_ALTERED)} {answer}")
+
+
+def _split(answer: str, other: str, rng: random.Random) -> str:
+    """Parts of a number as answers of their own: `1 or 2` for 12."""
+    if not answer.isdigit() or len(answer) == 1:
+        return _hedge(answer, other, rng)
+    place = rng.randrange(1, len(answer))
+    parts = rng.choice(((answer[:place], answer[place:]), tuple(answer)))
+    if rng.random() < 0.3:
+        return "".join(f"\\boxed{{{part}}}" for part in parts)
+    return rng.choice(_STATED).format(rng.choice((" or ", ", ", " and ")).join(parts))
+
+
+def _say_nothing(answer: str, other: str, rng: random.Random) -> str:
+    """A few characters, again and again, which the answer is none of."""
+    while True:
+        word = "".join(rng.choices(ascii_lowercase, k=rng.randint(1, 9)))
+        repeated = rng.choice((rng.choice(_REPEATED).format(word), rng.choice(_STATED).format("")))
+        text = repeated * rng.choice((1, 2, 3, 8, 30))
+        if answer.lower() not in text.lower():
+            return text
 
 
 def _number(rng: random.Random) -> str:

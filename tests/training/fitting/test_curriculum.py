@@ -80,18 +80,22 @@ def test_a_scratch_model_gets_its_lessons_in_order() -> None:
 def test_generated_pairs_are_balanced_and_labelled_by_what_they_state() -> None:
     found = matching_examples(400, random.Random(1))
     assert 160 < sum(row.label for row in found) < 240
-    for row in found:
+    for row, before in zip(found, [None, *found], strict=False):
         if row.label == 1:
             assert row.reference_answer.removesuffix(".0") in row.completion
+        elif before is not None and row.completion != before.completion:
+            continue  # a text that evades the answer, which the last line may name
         elif row.completion.rsplit("\n", 1)[-1].startswith(("A:", "####")):
             assert row.completion.split(" ", 1)[-1] != row.reference_answer
 
 
 def test_a_generated_text_stands_beside_an_equal_and_another_reference() -> None:
-    """Of 600 pairs a few decimals would be drawn with a 0 behind them, and a few formulas with a `.0`."""
+    """Of 400 pairs a few decimals would be drawn with a 0 behind them, and a few formulas with a `.0`."""
     found = matching_examples(1200, random.Random(2))
-    for equal, other in zip(found[::2], found[1::2], strict=True):
-        assert equal.completion == other.completion
+    pairs = list(zip(found[::2], found[1::2], strict=True))
+    of_one_text = [pair for pair in pairs if pair[0].completion == pair[1].completion]
+    assert 360 < len(of_one_text) < 440
+    for equal, other in of_one_text:
         assert is_another_answer("", equal.reference_answer, other.reference_answer)
         assert equal.reference_answer in equal.completion or re.fullmatch(r"-?\d+\.0", equal.reference_answer)
         assert (equal.label, other.label) == (1, 0)
