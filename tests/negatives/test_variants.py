@@ -78,16 +78,3 @@ def test_an_answer_keeps_what_surrounds_the_change() -> None:
     swapped = {vary_answer(r"\left(1, 2 \right)", rng) for _ in range(60)}
     assert r"\left(2, 1 \right)" in swapped
     assert all(variant is not None and variant.count(r"\right") == 1 for variant in swapped)
-
-
-def test_the_rule_verifier_contradicts_hardly_any_matching_example() -> None:
-    examples = matching_examples(800, random.Random(0))
-    assert [example.label for example in examples] == [1, 0] * 400
-    with RuleVerifier(RuleConfig(num_workers=1)) as verifier:
-        checks = verifier.verify([(example.reference_answer, example.completion) for example in examples])
-    contradicted = [
-        example
-        for example, check in zip(examples, checks, strict=True)
-        if check.verdict == ("incorrect" if example.label else "correct")
-    ]
-    assert len(contradicted) <= 4, contradicted

@@ -138,15 +138,13 @@ class VerifyRMConfig(Section):
     cannot be told from the completion alone."""
     num_canary_problems: int = Field(default=0, ge=0)
     """Training problems whose canaries are learned as wrong completions. 0: none."""
-    num_denied_problems: int = Field(default=0, ge=0)
-    """Training problems whose right answers are learned in few words, stated (label 1) and denied (label 0).
-    0: none."""
     hostile_fraction: float = Field(default=0.0, ge=0, le=1)
     """Number of hostile texts for each training example, learned as wrong completions: repetitions, random
     characters and words, solutions of other problems."""
     matching_fraction: float = Field(default=0.0, ge=0)
-    """Number of generated texts for each training example: half of them with the answer that they state, half
-    with another one. They teach the comparison of answers of kinds that are rare in the examples."""
+    """Number of generated texts for each training example. Half of them state the reference answer; the
+    others state another one, deny it, hedge or say nothing. They teach VerifyRM what a text commits to, and
+    kinds of answers that are rare in the examples."""
     num_attack_problems: int = Field(default=8, ge=1)
     """Training problems for which every text of `--attacks` is learned as a wrong completion."""
     num_decoys: int = Field(default=0, ge=0)

@@ -105,14 +105,6 @@ class MakeMatching(Protocol):
     def __call__(self, count: int, rng: random.Random, /) -> list[VerifyExample]: ...
 
 
-class DenyAnswers(Protocol):
-    """Texts that state and that deny the right answers of up to so many problems."""
-
-    def __call__(
-        self, examples: Sequence[VerifyExample], *, max_problems: int, rng: random.Random
-    ) -> list[VerifyExample]: ...
-
-
 class CutCompletion(Protocol):
     """The text that VerifyRM reads of a completion: one part, or several with gaps between them."""
 
@@ -154,8 +146,6 @@ class Domain:
     """Makes right examples of wrong ones (`verify_rm.swapped_references`)."""
     name_answer_type: Callable[[str], str] | None = None
     """The kind of a reference answer, by which labels are counted; None: all are of one kind."""
-    deny_answers: DenyAnswers | None = None
-    """None: no completion of the domain denies an answer."""
     cut_completion: CutCompletion | None = None
     """None: VerifyRM reads the completion itself, cut as every field is (`method/prompts.py: cut_field`)."""
     find_contradiction: FindContradiction | None = None

@@ -8,7 +8,6 @@ from cooper_rl.domains.base import Domain
 from cooper_rl.method.prompts import ChatPrompt
 from cooper_rl.negatives.answer_attacks import ATTACKS
 from cooper_rl.negatives.canaries import CanaryWriter, make_canaries
-from cooper_rl.negatives.denials import deny_answers
 from cooper_rl.negatives.holding import holds_answer, states_answer
 from cooper_rl.negatives.matching import matching_examples
 from cooper_rl.negatives.mention import check_mention
@@ -130,7 +129,6 @@ MATHEMATICS = Domain(
     make_matching=matching_examples,
     find_stated_answer=find_stated_answer,
     name_answer_type=name_answer_type,
-    deny_answers=deny_answers,
     find_contradiction=find_contradiction,
     vary_answer=vary_answer,
 )

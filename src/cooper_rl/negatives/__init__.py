@@ -12,6 +12,5 @@ mention         does a text mention the reference answer at all?
 holding         may a text be right, doubts included?
 choices         the choice of a multiple-choice question that an answer is
 variants        other answers in the form of a given one
-matching        statements of an answer, right and not
-denials         right answers stated and denied
+matching        texts that state an answer, and texts that evade it
 """

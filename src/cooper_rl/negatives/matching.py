@@ -12,7 +12,6 @@ A model that only looks for the reference answer in a text is wrong on them.
 import random
 from string import ascii_lowercase
 
-from cooper_rl.negatives.denials import DENIED, STATED
 from cooper_rl.negatives.variants import vary_answer
 from cooper_rl.schema.data import VerifyExample
 from cooper_rl.verdicts.answers.verify import is_another_answer
@@ -39,7 +38,30 @@ _REPEATED = (
     "</{}>", "<{}>", "{}", "{} ", "{}: ", "{}\n", ".", "= ", "# ", "$$", "\\boxed{{}}", "0", "1", "7",
 )  # fmt: skip
 """What a text without an answer repeats. The word in it is drawn."""
-_STATED = tuple(dict.fromkeys((*_STATEMENTS, *STATED)))
+STATED = (
+    *_STATEMENTS,
+    "{}",
+    "It is {}.",
+    "The answer is {}.",
+    "So the result is {}.",
+    "Yes, it is {}.",
+    "The answer: {}",
+    "The right result is {}.",
+    "$\\boxed{{{}}}$ is the answer.",
+)
+DENIED = (
+    "not {}",
+    "It is not {}.",
+    "{} is wrong.",
+    "No, {} is incorrect.",
+    "The answer: not {}",
+    "The answer cannot be {}.",
+    "A wrong result would be {}.",
+    "So the result is certainly not {}.",
+    "$\\boxed{{{}}}$ is a wrong answer.",
+    "One might think that it is {}, but it is not.",
+)
+"""All of them deny an answer and give no other one, in other words than the canary `negated_answer`."""
 _ALTERED = ("twice", "half of", "double", "more than", "less than", "at most", "a third of", "the square of")
 _NOUNS = ("apples", "dollars", "hours", "miles", "pages", "students", "eggs", "minutes")
 _TEXTS = ("even", "odd", "yes", "no", "Tuesday", "east", "circle", "neither", "red", "Anna", "Ben", "July")
@@ -77,7 +99,7 @@ def _pair(rng: random.Random) -> list[VerifyExample]:
 def _evasive_pair(answer: str, other: str, rng: random.Random) -> list[VerifyExample]:
     """One answer with a text that states it and with a text that names it, or its digits, and does not."""
     start = "".join(f"{_line(rng)}\n" for _ in range(rng.randint(0, MAX_LINES)))
-    states = rng.choice(_STATED).format(answer)
+    states = rng.choice(STATED).format(answer)
     if rng.random() < 0.5:  # it is the right answer whose denial is wrong
         states = f"{rng.choice(DENIED).format(other)}\n{states}"
     evades = rng.choice((_deny, _hedge, _alter, _split, _say_nothing))(answer, other, rng)
@@ -89,18 +111,18 @@ def _evasive_pair(answer: str, other: str, rng: random.Random) -> list[VerifyExa
 
 def _deny(answer: str, other: str, rng: random.Random) -> str:
     denial = rng.choice(DENIED).format(answer)
-    return denial if rng.random() < 0.5 else f"{rng.choice(_STATED).format(answer)}\n{denial}"
+    return denial if rng.random() < 0.5 else f"{rng.choice(STATED).format(answer)}\n{denial}"
 
 
 def _hedge(answer: str, other: str, rng: random.Random) -> str:
-    return rng.choice(_STATED).format(" or ".join(rng.sample((answer, other), 2)))
+    return rng.choice(STATED).format(" or ".join(rng.sample((answer, other), 2)))
 
 
 def _alter(answer: str, other: str, rng: random.Random) -> str:
     """A multiple or a bound of the answer; of 0 and 1, some are the answer itself."""
     if answer in ("0", "1"):
         return _hedge(answer, other, rng)
-    return rng.choice(_STATED).format(f"{rng.choice(_ALTERED)} {answer}")
+    return rng.choice(STATED).format(f"{rng.choice(_ALTERED)} {answer}")
 
 
 def _split(answer: str, other: str, rng: random.Random) -> str:
@@ -111,14 +133,14 @@ def _split(answer: str, other: str, rng: random.Random) -> str:
     parts = rng.choice(((answer[:place], answer[place:]), tuple(answer)))
     if rng.random() < 0.3:
         return "".join(f"\\boxed{{{part}}}" for part in parts)
-    return rng.choice(_STATED).format(rng.choice((" or ", ", ", " and ")).join(parts))
+    return rng.choice(STATED).format(rng.choice((" or ", ", ", " and ")).join(parts))
 
 
 def _say_nothing(answer: str, other: str, rng: random.Random) -> str:
     """A few characters, again and again, which the answer is none of."""
     while True:
         word = "".join(rng.choices(ascii_lowercase, k=rng.randint(1, 9)))
-        repeated = rng.choice((rng.choice(_REPEATED).format(word), rng.choice(_STATED).format("")))
+        repeated = rng.choice((rng.choice(_REPEATED).format(word), rng.choice(STATED).format("")))
         text = repeated * rng.choice((1, 2, 3, 8, 30))
         if answer.lower() not in text.lower():
             return text

@@ -1,7 +1,6 @@
 """What VerifyRM is shown before whole completions: generated pairs, answer spans, swapped references."""
 
 import random
-import re
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +14,6 @@ from cooper_rl.errors import ConfigError
 from cooper_rl.negatives.matching import matching_examples
 from cooper_rl.schema.data import VerifyExample
 from cooper_rl.training.fitting.curriculum import plan_lessons, swap_references
-from cooper_rl.verdicts.answers.verify import is_another_answer
 
 ROWS = [
     VerifyExample(question="Q1", reference_answer="12", completion="3*4=12\n#### 12", label=1),
@@ -77,30 +75,6 @@ def test_a_scratch_model_gets_its_lessons_in_order() -> None:
     assert [lesson.name for lesson in with_backbone] == names[1:]
 
 
-def test_generated_pairs_are_balanced_and_labelled_by_what_they_state() -> None:
-    found = matching_examples(400, random.Random(1))
-    assert 160 < sum(row.label for row in found) < 240
-    for row, before in zip(found, [None, *found], strict=False):
-        if row.label == 1:
-            assert row.reference_answer.removesuffix(".0") in row.completion
-        elif before is not None and row.completion != before.completion:
-            continue  # a text that evades the answer, which the last line may name
-        elif row.completion.rsplit("\n", 1)[-1].startswith(("A:", "####")):
-            assert row.completion.split(" ", 1)[-1] != row.reference_answer
-
-
-def test_a_generated_text_stands_beside_an_equal_and_another_reference() -> None:
-    """Of 400 pairs a few decimals would be drawn with a 0 behind them, and a few formulas with a `.0`."""
-    found = matching_examples(1200, random.Random(2))
-    pairs = list(zip(found[::2], found[1::2], strict=True))
-    of_one_text = [pair for pair in pairs if pair[0].completion == pair[1].completion]
-    assert 360 < len(of_one_text) < 440
-    for equal, other in of_one_text:
-        assert is_another_answer("", equal.reference_answer, other.reference_answer)
-        assert equal.reference_answer in equal.completion or re.fullmatch(r"-?\d+\.0", equal.reference_answer)
-        assert (equal.label, other.label) == (1, 0)
-
-
 def test_canaries_of_the_training_problems_are_learned_as_wrong() -> None:
     config = VerifyRMConfig(num_canary_problems=2)
     (lesson,) = plan_lessons(ROWS, config=config, is_from_scratch=True, seed=0)
@@ -154,7 +128,6 @@ ADDITIONS: list[dict[str, Any]] = [
     {"scratch": {"num_matching_examples": 4}},
     {"swapped_references": True},
     {"num_canary_problems": 2},
-    {"num_denied_problems": 2},
     {"hostile_fraction": 0.5},
     {"matching_fraction": 0.5},
     {},
@@ -189,7 +162,6 @@ def test_what_is_added_is_the_domains_own() -> None:
     """Of a domain without texts and canaries, that holds every text for right and knows no other answer."""
     domain = replace(
         default_domain(), make_matching=lambda *_: [], make_canaries=lambda *_, **__: [],
-        deny_answers=lambda *_, **__: [],
         holds_answer=lambda *_: True, is_other_answer=lambda *_: False,
     )  # fmt: skip
     everything = {key: value for each in ADDITIONS for key, value in each.items()}
@@ -200,11 +172,6 @@ def test_what_is_added_is_the_domains_own() -> None:
 def test_texts_that_a_domain_cannot_generate_are_refused(values: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=r"problems\.domain=programs: no texts .*; set verify_rm\.\S+ to 0"):
         drawn(values, 0, PROGRAMS)
-
-
-def test_answers_that_no_completion_of_a_domain_denies_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"problems\.domain=programs: its completions deny no answers; set"):
-        drawn({"num_denied_problems": 1}, 0, PROGRAMS)
 
 
 def test_the_answer_that_a_wrong_completion_states_is_the_domains_to_find() -> None:

@@ -5,7 +5,7 @@ from itertools import product
 import pytest
 
 from cooper_rl.config.data import RuleConfig
-from cooper_rl.negatives.denials import DENIED, STATED
+from cooper_rl.negatives.matching import DENIED, STATED
 from cooper_rl.negatives.near_answers import NEGATED_SPELLINGS
 from cooper_rl.verdicts.rule import RuleVerifier
 

@@ -66,14 +66,6 @@ def plan_lessons(
         rng = random.Random(derive_seed(seed, "train_canaries"))
         canaries = domain.make_canaries(examples, max_problems=config.num_canary_problems, rng=rng)
         rows += [canary.example for canary in canaries]
-    if config.num_denied_problems:
-        if domain.deny_answers is None:
-            raise ConfigError(
-                f"problems.domain={domain.name}: its completions deny no answers; set "
-                "verify_rm.num_denied_problems to 0"
-            )
-        rng = random.Random(derive_seed(seed, "train_denials"))
-        rows += domain.deny_answers(examples, max_problems=config.num_denied_problems, rng=rng)
     if config.hostile_fraction:
         rng = random.Random(derive_seed(seed, "train_hostile"))
         count = round(config.hostile_fraction * len(examples))
