@@ -316,6 +316,8 @@ def _compare_words(reference: str, answer: str) -> AnswerCheck | None:
         is_asked = left in _TRUTH
         return AnswerCheck("unparsable", f"{shorten(answer)} says neither yes nor no") if is_asked else None
     if _ARTICLE.sub("", words) == _ARTICLE.sub("", plain_words(left) or ""):
+        if _VARIABLE.findall(texts[0]) != _VARIABLE.findall(texts[1]):
+            return AnswerCheck("unparsable", f"{shorten(answer)}: a letter in the other case")
         return AnswerCheck("correct", f"same words {shorten(words)}")
     if (
         not _MATHEMATICAL.isdisjoint(re.split(r"[ ,;\-]+", words))
@@ -346,6 +348,8 @@ def _names_subject_or_predicate(sentence: str, answer: str) -> bool:
     return predicate is not None and predicate[1].lower() == answer.lower()
 
 
+_VARIABLE = re.compile(r"(?<![^\W\d_])(?![aA] [A-Za-z]{2})[^\W\d_](?![^\W\d_])")
+"""A letter that stands alone, and is no article: `R` is another radius than `r`."""
 _ARTICLE = re.compile(r"\b(?:the|an?) (?=[a-z]{2})")
 _ONE_WORD = re.compile(r"[A-Za-z]{2,20}")
 NEGATION = re.compile(r"\b(?:not|never|neither|nor|cannot|or|either|unless)\b|n't\b", re.IGNORECASE)

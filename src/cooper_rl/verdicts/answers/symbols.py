@@ -22,6 +22,7 @@ from math_verify import (  # pyright: ignore[reportMissingTypeStubs] it ships no
 from sympy.core import random as sympy_random  # pyright: ignore[reportMissingTypeStubs] it ships none
 
 from cooper_rl.verdicts.answers.comparison import MIN_DIGITS, AnswerCheck, shorten
+from cooper_rl.verdicts.answers.letters import tell_cases_apart
 from cooper_rl.verdicts.answers.notation import (
     compare_notation,
     differ_in_digits_only,
@@ -64,6 +65,20 @@ def compare_by_math_verify(reference: str, answer: str) -> AnswerCheck:
     """
     # sympy tests equality at random points: the verdict must not depend on what was compared before.
     sympy_random.seed(0)  # pyright: ignore[reportUnknownMemberType] untyped library
+    apart = tell_cases_apart(reference, answer)
+    if apart is None:
+        return _compare_expressions(reference, answer)
+    what = f"{shorten(answer)} against {shorten(reference)}"
+    check = _compare_expressions(apart.reference, apart.answer)
+    if check.verdict == "correct" or apart.is_meant:
+        return AnswerCheck(check.verdict, f"{what}: small and capital letters are other variables")
+    check = _compare_expressions(reference, answer)
+    if check.verdict == "correct":
+        return AnswerCheck("unparsable", f"{what}: equal if capital letters are small ones")
+    return check
+
+
+def _compare_expressions(reference: str, answer: str) -> AnswerCheck:
     notation = compare_notation(reference, answer)
     if notation is not None:
         return notation
