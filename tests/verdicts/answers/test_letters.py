@@ -1,4 +1,4 @@
-"""Capital and small letters: two variables in one answer, an abstention where two answers differ in case."""
+"""Letters that algebra misreads: capital and small ones, and T as an exponent."""
 
 import pytest
 
@@ -57,3 +57,39 @@ def test_letters_change_only_where_both_cases_occur() -> None:
     assert tell_cases_apart(r"\frac{R}{2}", "0.5R + r") is not None
     for texts in ((r"\frac{R}{2}", "0.5R"), ("E", "e"), (r"\mathbb{R}", "r"), (r"R \text{ or } 2R", "R")):
         assert tell_cases_apart(*texts) is None
+
+
+@pytest.mark.parametrize(
+    "base", ["2", "1.05", "(1+r)", r"\left(1+\frac{r}{12}\right)", r"\frac{x}{2}\cdot 3", "e"]
+)
+@pytest.mark.parametrize("exponent", ["^T", "^{T}", "^{ T }"])
+def test_a_power_of_a_number_is_not_that_number(base: str, exponent: str) -> None:
+    reference = rf"100 \cdot {base}{exponent}"
+    for answer, verdict in (
+        (rf"{base}^T \cdot 100", "correct"),
+        (rf"100 \cdot {base}", "incorrect"),
+        ("100", "incorrect"),
+    ):
+        assert verify_answer(reference, rf"\boxed{{{answer}}}").verdict == verdict
+        assert verify_answer(answer, rf"\boxed{{{reference}}}").verdict == verdict
+    assert verify_answer(reference, rf"\boxed{{{reference.replace('T', 't')}}}").verdict == "unparsable"
+
+
+@pytest.mark.parametrize(
+    ("reference_answer", "answer", "verdict"),
+    [
+        ("A^T B", "A^{T}B", "correct"),
+        ("A^T B", "B A^T", "unparsable"),
+        ("(AB)^T", "A^T B^T", "unparsable"),
+        ("A^T A", "A A^T", "unparsable"),
+        ("u^T v", "u v", "unparsable"),
+        ("u^Tv", "v^Tu", "unparsable"),
+        (r"A^{\mathrm{T}}", "A^T", "unparsable"),
+        (r"A^{\mathrm{T}}", "A", "unparsable"),
+        (r"\begin{pmatrix} 3 \\ 8 \end{pmatrix}", r"\begin{pmatrix} 3 & 8 \end{pmatrix}^T", "correct"),
+        (r"\begin{pmatrix} 3 \\ 8 \end{pmatrix}", r"\begin{pmatrix} 8 & 3 \end{pmatrix}^T", "unparsable"),
+        ("(x+x^2)'", "x+x^2", "unparsable"),
+    ],
+)
+def test_transposes_and_derivatives_are_not_skipped(reference_answer: str, answer: str, verdict: str) -> None:
+    assert verify_answer(reference_answer, rf"\boxed{{{answer}}}").verdict == verdict

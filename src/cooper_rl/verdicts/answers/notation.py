@@ -206,7 +206,26 @@ _ONE_SIDED = re.compile(r"^\s?(?:[<>]|\\(?:le|ge)(?![a-z]))|(?:[<>]|\\(?:le|ge))
 _MATH_WORDS = frozenset(
     ("sqrt", "sin", "cos", "tan", "log", "ln", "exp", "pi", "and", "or", "min", "max", "mod", "gcd", "lcm")
 )
+_EXPONENT_T = r"\^ ?(?:T|\{ ?(?:T|\\[A-Za-z]{2,9} ?\{ ?T ?\}) ?\})"
+_TRANSPOSE = re.compile(
+    rf"(?:[A-Za-df-z] ?(?:_ ?(?:\w|\{{ ?\w{{1,5}} ?\}}) ?)?|\([A-Za-z +\-]{{1,40}}\) ?){_EXPONENT_T}"
+)
+"""`A^T`, `(AB)^T`: products of matrices have an order, which algebra does not know."""
+_POWER = re.compile(rf"(?<!matrix\}})(?<!matrix\}} ){_EXPONENT_T}")
+
+
+def may_be_transposed(text: str) -> bool:
+    """True if T is the exponent of a letter or of letters in brackets."""
+    return _TRANSPOSE.search(text) is not None
+
+
+def spell_exponent(text: str) -> str:
+    """`2^T` as `2^{t}`: math-verify skips the T, as a transpose, and reads any other T as t."""
+    return _POWER.sub("^{t}", text)
+
+
 _DOUBTS = (
+    (re.compile(r"[)\]}] ?'"), "a prime behind brackets"),
     (_SIDE_BY_SIDE, "two numbers side by side"),
     (re.compile("°"), "degrees in an expression"),
     (_HUGE, "a number or a power too large to compute"),

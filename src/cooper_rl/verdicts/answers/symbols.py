@@ -27,6 +27,8 @@ from cooper_rl.verdicts.answers.notation import (
     compare_notation,
     differ_in_digits_only,
     find_doubt,
+    may_be_transposed,
+    spell_exponent,
     value_of_operation,
 )
 from cooper_rl.verdicts.answers.sampling import (
@@ -65,6 +67,8 @@ def compare_by_math_verify(reference: str, answer: str) -> AnswerCheck:
     """
     # sympy tests equality at random points: the verdict must not depend on what was compared before.
     sympy_random.seed(0)  # pyright: ignore[reportUnknownMemberType] untyped library
+    if may_be_transposed(reference) or may_be_transposed(answer):
+        return AnswerCheck("unparsable", "a transpose or a power")
     apart = tell_cases_apart(reference, answer)
     if apart is None:
         return _compare_expressions(reference, answer)
@@ -403,7 +407,7 @@ def parse_symbols(text: str) -> Any | None:
     """The sympy object of normalised text; None when there is none."""
     try:
         found: Any = parse(  # pyright: ignore[reportUnknownVariableType] untyped library
-            f"${text}$",
+            f"${spell_exponent(text)}$",
             extraction_config=[_LATEX, ExprExtractionConfig()],
             fallback_mode="no_fallback",
             parsing_timeout=None,  # pyright: ignore[reportArgumentType] its docstring allows None
