@@ -137,10 +137,16 @@ def _is_finer(reference: Quantity, answer: Quantity) -> bool:
 
 
 def _is_nearly(reference: Quantity, answer: Quantity) -> bool:
-    """A fraction less than a unit of the reference answer's last decimal, and .2 %, away from it."""
-    if (reference.decimals or 0) < MIN_DIGITS - 1 or answer.decimals is not None or not reference.value:
+    """A fraction less than a unit of the reference answer's last decimal, and .2 %, away from it.
+
+    With one decimal and three digits, a fraction that rounds to it.
+    """
+    if not reference.decimals or answer.decimals is not None or not reference.value:
         return False
     is_fraction = answer.value.denominator > 1 and reference.unit == answer.unit
+    if reference.decimals < MIN_DIGITS - 1:  # 33.3 for 100/3
+        has_digits = abs(reference.value) >= 10 ** (MIN_DIGITS - 1 - reference.decimals)
+        return is_fraction and has_digits and rounds_to(answer.value, reference.value, reference.decimals)
     reach = min(Fraction(1, 10 ** (reference.decimals or 0)), abs(reference.value) / 500)
     return is_fraction and abs(answer.value - reference.value) < reach
 

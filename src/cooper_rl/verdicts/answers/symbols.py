@@ -207,7 +207,9 @@ def _explain_difference(reference: str, answer: str, left: Any, right: Any, what
         "equal at whole numbers": lambda: _are_equal_at_whole_numbers(left, right),
         "equal with other names for the variables": lambda: _agree_with_other_names(left, right),
         "equal if log is the natural logarithm": lambda: _agree_with_natural_log(reference, answer),
-        "equal after rounding": lambda: is_rounding(reference, answer, left, right),
+        "equal after rounding": lambda: (
+            is_rounding(reference, answer, left, right) or _has_rounded_terms(reference, answer, left, right)
+        ),
         "equal with degrees for radians": lambda: _differ_by_degrees(left, right),
         "equal if the letter is a unit, or the sign no factorial": lambda: _equal_without_letter(
             reference, answer
@@ -272,6 +274,22 @@ def is_rounding(reference: str, answer: str, left: Any, right: Any) -> bool:
         if digits >= MIN_DIGITS and abs(float(text.replace(",", "")) - value) <= step * 1.0000001:
             return True
     return False
+
+
+def _has_rounded_terms(reference: str, answer: str, left: Any, right: Any) -> bool:
+    """`0.667x` for `\\frac{2}{3}x`: nearly equal, and numbers of one side have fewer digits."""
+    digits = [sorted(map(_count_digits, _DECIMAL_PART.findall(text))) for text in (reference, answer)]
+    rounded = [number for number in digits[0] + digits[1] if number >= MIN_DIGITS]
+    if not rounded or digits[0] == digits[1] or not (left.free_symbols and right.free_symbols):
+        return False
+    return agree_at_points(left, right, 0.5 * 10.0 ** (1 - min(rounded))) == "yes"
+
+
+_DECIMAL_PART = re.compile(r"(?<![\d.])\d{0,15}\.\d{1,15}(?![\d.])")
+
+
+def _count_digits(decimal: str) -> int:
+    return len(decimal.replace(".", "").lstrip("0"))
 
 
 _DECIMAL = re.compile(r"-?(\d{1,15})(?:\.(\d{1,15}))?")
