@@ -115,3 +115,19 @@ def test_a_json_string_that_was_cut_states_nothing(end: str, verdict: str) -> No
     completion = '{"answer": "12' + end
     assert verify_answer("12", completion, finish_reason="length").verdict == verdict
     assert verify_answer("12", completion).verdict == "correct"
+
+
+TRUE_EQUATIONS = [
+    r"\log_{25}(125) = \frac{3}{2}",
+    r"\log_9 27 = \frac{3}{2}",
+    r"4 \cdot 5 = 20",
+    r"2 \cdot 10 = 20",
+]
+ROUNDED_EQUATIONS = [r"30 \cos(\frac{\pi}{5}) = 24.27", r"50 \sin(\frac{\pi}{7}) = 21.69"]
+
+
+@pytest.mark.parametrize("reference_answer", TRUE_EQUATIONS + ROUNDED_EQUATIONS)
+def test_an_equation_without_variables_equals_itself_alone(reference_answer: str) -> None:
+    for answer in TRUE_EQUATIONS + ROUNDED_EQUATIONS:
+        expected = "correct" if answer == reference_answer else "unparsable"
+        assert verify_answer(reference_answer, rf"\boxed{{{answer}}}").verdict == expected

@@ -384,6 +384,11 @@ def _compare_equations(reference: str, answer: str) -> AnswerCheck | None:
     It cannot where one equation is solved for a variable: then it compares what stands right of `=`.
     """
     left, right = _difference(reference), _difference(answer)
+    if left is not None and right is not None and not left.free_symbols and not right.free_symbols:
+        # Two that are true, or wrong by some rounding, are not therefore one.
+        return AnswerCheck(
+            "unparsable", f"{shorten(answer)} and {shorten(reference)}: no variable to compare"
+        )
     if left is None or right is None or left.free_symbols != right.free_symbols or right == 0:
         return None
     # Cheap, so that powers which nobody can expand never reach `cancel`.
