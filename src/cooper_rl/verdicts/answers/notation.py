@@ -90,6 +90,17 @@ def find_clash(reference: str, answer: str) -> str | None:
     prefixes = [_PREFIX.findall(text) for text in pair]
     if all(prefixes) and prefixes[0] != prefixes[1]:
         return "a thousandth and a million have letters that differ in case only"
+    for pattern, clash in _NAMED_PARTS:
+        parts = [sorted({"".join(sorted(part)).strip() for part in pattern.findall(text)}) for text in pair]
+        if all(parts) and parts[0] != parts[1]:
+            return clash
+    if all(map(_CROSS.search, pair)) and _CROSS.findall(reference) != _CROSS.findall(answer):
+        return "factors of a cross product or of sets, whose order counts"
+    unread = [_UNREAD.search(text) is not None and "=" not in text for text in pair]
+    if unread[0] != unread[1] and not all(map(_UNREAD.search, pair)):
+        return "a derivative or an expectation is only on one side"
+    if sum(_SIDE.search(text) is not None for text in pair) == 1:
+        return "a sign without a number in an exponent"
     derivatives = [_DERIVATIVE.findall(text) for text in pair]
     return "another derivative" if derivatives[0] != derivatives[1] and all(derivatives) else None
 
@@ -121,6 +132,21 @@ _INVERSE = re.compile(r"(?<![A-Za-z\\])[fghFGH] ?\^ ?\{? ?- ?1 ?\}?")
 _PREFIX = re.compile(r"\d\s?([mM])(?:W|Pa|Hz|A|V|J|F|N|eV)(?![A-Za-z])")
 
 
+_NAMED_PARTS = (
+    (re.compile(r"(?<![A-Za-z\\])[A-Z]{2}(?![A-Za-z])"), "other segments or other products"),
+    (re.compile(r"(?<![A-Za-z\\])[A-Z] ?\[[^\[\]]{0,80}\] ?\^?"), "another expectation"),
+    (re.compile(r"\\partial ?[A-Za-z]"), "another derivative"),
+)
+"""`AB \\cdot CD`, `E[X^2]`, `\\frac{\\partial f}{\\partial x}`: algebra takes their letters for factors."""
+_UNREAD = re.compile(
+    r"\\frac ?\{ ?(?:d|\\partial)(?:\^ ?\{? ?\d ?\}?)? ?[A-Za-z]? ?\} ?\{ ?(?:d|\\partial) ?[A-Za-z]"
+    r"|(?<![A-Za-z\\])(?:d[A-Za-z] ?/ ?d[A-Za-z]|[A-Z] ?\[)"
+)
+"""math-verify finds 0 in `\\frac{dy}{dx}` and in `E[X^2] - E[X]^2`."""
+_LETTER = r"(?:\\(?:vec|mathbf|hat) ?\{ ?)?([A-Za-z])(?![A-Za-z]) ?\}?"
+_CROSS = re.compile(rf"(?<![A-Za-z\\]){_LETTER} ?\\times ?{_LETTER}")
+_SIDE = re.compile(r"\^ ?(?:[-+*]|\{ ?[-+*] ?\})(?![\w\\(])")
+"""`3^+`, the limit from the right."""
 _DERIVATIVE = re.compile(r"\\frac ?\{ ?d ?(\w) ?\} ?\{ ?d ?(\w) ?\}|(?<![A-Za-z])d(\w) ?/ ?d(\w)(?![A-Za-z])")
 _RELATION = re.compile(r"[<>]|\\[lg]e(?![a-z])|\\c[au]p(?![a-z])")
 _OPPOSITES = tuple(
