@@ -115,3 +115,57 @@ def test_a_json_string_that_was_cut_states_nothing(end: str, verdict: str) -> No
     completion = '{"answer": "12' + end
     assert verify_answer("12", completion, finish_reason="length").verdict == verdict
     assert verify_answer("12", completion).verdict == "correct"
+
+
+TRUE_EQUATIONS = [
+    r"\log_{25}(125) = \frac{3}{2}",
+    r"\log_9 27 = \frac{3}{2}",
+    r"4 \cdot 5 = 20",
+    r"2 \cdot 10 = 20",
+]
+ROUNDED_EQUATIONS = [r"30 \cos(\frac{\pi}{5}) = 24.27", r"50 \sin(\frac{\pi}{7}) = 21.69"]
+
+
+@pytest.mark.parametrize("reference_answer", TRUE_EQUATIONS + ROUNDED_EQUATIONS)
+def test_an_equation_without_variables_equals_itself_alone(reference_answer: str) -> None:
+    for answer in TRUE_EQUATIONS + ROUNDED_EQUATIONS:
+        expected = "correct" if answer == reference_answer else "unparsable"
+        assert verify_answer(reference_answer, rf"\boxed{{{answer}}}").verdict == expected
+
+
+@pytest.mark.parametrize(
+    ("reference_answer", "equal", "others"),
+    [
+        (r"KL \cdot MN", r"NM \cdot LK", [r"KM \cdot LN", r"KN \cdot LM"]),
+        ("E[X^2] - E[X]^2", "-E[X]^2 + E[X^2]", ["0", "2E[X^2] - 2E[X]^2"]),
+        (
+            r"\frac{\partial u}{\partial t}",
+            r"\frac{ \partial u }{ \partial t }",
+            [r"\frac{\partial u}{\partial x}", "0"],
+        ),
+        (r"\frac{du}{dt}", r"\frac{ du }{ dt }", ["0", r"\frac{du}{dx}"]),
+        (r"\mathbf{u} \times \mathbf{v}", r"\mathbf{u}\times\mathbf{v}", [r"\mathbf{v} \times \mathbf{u}"]),
+        (r"\vec{u} \times \vec{v}", r"\vec{u}\times\vec{v}", [r"\vec{v} \times \vec{u}"]),
+        ("7^+", "7^{+}", ["7", "7^-"]),
+    ],
+)
+def test_what_algebra_takes_for_factors_is_compared(
+    reference_answer: str, equal: str, others: list[str]
+) -> None:
+    assert verify_answer(reference_answer, rf"\boxed{{{equal}}}").verdict == "correct"
+    for other in others:
+        for reference, answer in ((reference_answer, other), (other, reference_answer)):
+            assert verify_answer(reference, rf"\boxed{{{answer}}}").verdict != "correct"
+
+
+@pytest.mark.parametrize(
+    ("reference_answer", "answer"),
+    [
+        ("6x", r"\frac{dy}{dx} = 6x"),
+        (r"\frac{dy}{dx} = 6x", "6x"),
+        ("4", "E[X] = 4"),
+        (r"\frac{AB}{2}", "AB/2"),
+    ],
+)
+def test_the_value_of_a_derivative_or_an_expectation_may_be_named(reference_answer: str, answer: str) -> None:
+    assert verify_answer(reference_answer, rf"\boxed{{{answer}}}").verdict == "correct"

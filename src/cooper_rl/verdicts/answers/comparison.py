@@ -137,10 +137,16 @@ def _is_finer(reference: Quantity, answer: Quantity) -> bool:
 
 
 def _is_nearly(reference: Quantity, answer: Quantity) -> bool:
-    """A fraction less than a unit of the reference answer's last decimal, and .2 %, away from it."""
-    if (reference.decimals or 0) < MIN_DIGITS - 1 or answer.decimals is not None or not reference.value:
+    """A fraction less than a unit of the reference answer's last decimal, and .2 %, away from it.
+
+    With one decimal and three digits, a fraction that rounds to it.
+    """
+    if not reference.decimals or answer.decimals is not None or not reference.value:
         return False
     is_fraction = answer.value.denominator > 1 and reference.unit == answer.unit
+    if reference.decimals < MIN_DIGITS - 1:  # 33.3 for 100/3
+        has_digits = abs(reference.value) >= 10 ** (MIN_DIGITS - 1 - reference.decimals)
+        return is_fraction and has_digits and rounds_to(answer.value, reference.value, reference.decimals)
     reach = min(Fraction(1, 10 ** (reference.decimals or 0)), abs(reference.value) / 500)
     return is_fraction and abs(answer.value - reference.value) < reach
 
@@ -316,6 +322,8 @@ def _compare_words(reference: str, answer: str) -> AnswerCheck | None:
         is_asked = left in _TRUTH
         return AnswerCheck("unparsable", f"{shorten(answer)} says neither yes nor no") if is_asked else None
     if _ARTICLE.sub("", words) == _ARTICLE.sub("", plain_words(left) or ""):
+        if _VARIABLE.findall(texts[0]) != _VARIABLE.findall(texts[1]):
+            return AnswerCheck("unparsable", f"{shorten(answer)}: a letter in the other case")
         return AnswerCheck("correct", f"same words {shorten(words)}")
     if (
         not _MATHEMATICAL.isdisjoint(re.split(r"[ ,;\-]+", words))
@@ -346,6 +354,8 @@ def _names_subject_or_predicate(sentence: str, answer: str) -> bool:
     return predicate is not None and predicate[1].lower() == answer.lower()
 
 
+_VARIABLE = re.compile(r"(?<![^\W\d_])(?![aA] [A-Za-z]{2})[^\W\d_](?![^\W\d_])")
+"""A letter that stands alone, and is no article: `R` is another radius than `r`."""
 _ARTICLE = re.compile(r"\b(?:the|an?) (?=[a-z]{2})")
 _ONE_WORD = re.compile(r"[A-Za-z]{2,20}")
 NEGATION = re.compile(r"\b(?:not|never|neither|nor|cannot|or|either|unless)\b|n't\b", re.IGNORECASE)

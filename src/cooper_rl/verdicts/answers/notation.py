@@ -90,6 +90,17 @@ def find_clash(reference: str, answer: str) -> str | None:
     prefixes = [_PREFIX.findall(text) for text in pair]
     if all(prefixes) and prefixes[0] != prefixes[1]:
         return "a thousandth and a million have letters that differ in case only"
+    for pattern, clash in _NAMED_PARTS:
+        parts = [sorted({"".join(sorted(part)).strip() for part in pattern.findall(text)}) for text in pair]
+        if all(parts) and parts[0] != parts[1]:
+            return clash
+    if all(map(_CROSS.search, pair)) and _CROSS.findall(reference) != _CROSS.findall(answer):
+        return "factors of a cross product or of sets, whose order counts"
+    unread = [_UNREAD.search(text) is not None and "=" not in text for text in pair]
+    if unread[0] != unread[1] and not all(map(_UNREAD.search, pair)):
+        return "a derivative or an expectation is only on one side"
+    if sum(_SIDE.search(text) is not None for text in pair) == 1:
+        return "a sign without a number in an exponent"
     derivatives = [_DERIVATIVE.findall(text) for text in pair]
     return "another derivative" if derivatives[0] != derivatives[1] and all(derivatives) else None
 
@@ -121,6 +132,21 @@ _INVERSE = re.compile(r"(?<![A-Za-z\\])[fghFGH] ?\^ ?\{? ?- ?1 ?\}?")
 _PREFIX = re.compile(r"\d\s?([mM])(?:W|Pa|Hz|A|V|J|F|N|eV)(?![A-Za-z])")
 
 
+_NAMED_PARTS = (
+    (re.compile(r"(?<![A-Za-z\\])[A-Z]{2}(?![A-Za-z])"), "other segments or other products"),
+    (re.compile(r"(?<![A-Za-z\\])[A-Z] ?\[[^\[\]]{0,80}\] ?\^?"), "another expectation"),
+    (re.compile(r"\\partial ?[A-Za-z]"), "another derivative"),
+)
+"""`AB \\cdot CD`, `E[X^2]`, `\\frac{\\partial f}{\\partial x}`: algebra takes their letters for factors."""
+_UNREAD = re.compile(
+    r"\\frac ?\{ ?(?:d|\\partial)(?:\^ ?\{? ?\d ?\}?)? ?[A-Za-z]? ?\} ?\{ ?(?:d|\\partial) ?[A-Za-z]"
+    r"|(?<![A-Za-z\\])(?:d[A-Za-z] ?/ ?d[A-Za-z]|[A-Z] ?\[)"
+)
+"""math-verify finds 0 in `\\frac{dy}{dx}` and in `E[X^2] - E[X]^2`."""
+_LETTER = r"(?:\\(?:vec|mathbf|hat) ?\{ ?)?([A-Za-z])(?![A-Za-z]) ?\}?"
+_CROSS = re.compile(rf"(?<![A-Za-z\\]){_LETTER} ?\\times ?{_LETTER}")
+_SIDE = re.compile(r"\^ ?(?:[-+*]|\{ ?[-+*] ?\})(?![\w\\(])")
+"""`3^+`, the limit from the right."""
 _DERIVATIVE = re.compile(r"\\frac ?\{ ?d ?(\w) ?\} ?\{ ?d ?(\w) ?\}|(?<![A-Za-z])d(\w) ?/ ?d(\w)(?![A-Za-z])")
 _RELATION = re.compile(r"[<>]|\\[lg]e(?![a-z])|\\c[au]p(?![a-z])")
 _OPPOSITES = tuple(
@@ -206,7 +232,26 @@ _ONE_SIDED = re.compile(r"^\s?(?:[<>]|\\(?:le|ge)(?![a-z]))|(?:[<>]|\\(?:le|ge))
 _MATH_WORDS = frozenset(
     ("sqrt", "sin", "cos", "tan", "log", "ln", "exp", "pi", "and", "or", "min", "max", "mod", "gcd", "lcm")
 )
+_EXPONENT_T = r"\^ ?(?:T|\{ ?(?:T|\\[A-Za-z]{2,9} ?\{ ?T ?\}) ?\})"
+_TRANSPOSE = re.compile(
+    rf"(?:[A-Za-df-z] ?(?:_ ?(?:\w|\{{ ?\w{{1,5}} ?\}}) ?)?|\([A-Za-z +\-]{{1,40}}\) ?){_EXPONENT_T}"
+)
+"""`A^T`, `(AB)^T`: products of matrices have an order, which algebra does not know."""
+_POWER = re.compile(rf"(?<!matrix\}})(?<!matrix\}} ){_EXPONENT_T}")
+
+
+def may_be_transposed(text: str) -> bool:
+    """True if T is the exponent of a letter or of letters in brackets."""
+    return _TRANSPOSE.search(text) is not None
+
+
+def spell_exponent(text: str) -> str:
+    """`2^T` as `2^{t}`: math-verify skips the T, as a transpose, and reads any other T as t."""
+    return _POWER.sub("^{t}", text)
+
+
 _DOUBTS = (
+    (re.compile(r"[)\]}] ?'"), "a prime behind brackets"),
     (_SIDE_BY_SIDE, "two numbers side by side"),
     (re.compile("°"), "degrees in an expression"),
     (_HUGE, "a number or a power too large to compute"),

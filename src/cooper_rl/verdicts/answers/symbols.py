@@ -22,10 +22,13 @@ from math_verify import (  # pyright: ignore[reportMissingTypeStubs] it ships no
 from sympy.core import random as sympy_random  # pyright: ignore[reportMissingTypeStubs] it ships none
 
 from cooper_rl.verdicts.answers.comparison import MIN_DIGITS, AnswerCheck, shorten
+from cooper_rl.verdicts.answers.letters import tell_cases_apart
 from cooper_rl.verdicts.answers.notation import (
     compare_notation,
     differ_in_digits_only,
     find_doubt,
+    may_be_transposed,
+    spell_exponent,
     value_of_operation,
 )
 from cooper_rl.verdicts.answers.sampling import (
@@ -64,6 +67,22 @@ def compare_by_math_verify(reference: str, answer: str) -> AnswerCheck:
     """
     # sympy tests equality at random points: the verdict must not depend on what was compared before.
     sympy_random.seed(0)  # pyright: ignore[reportUnknownMemberType] untyped library
+    if may_be_transposed(reference) or may_be_transposed(answer):
+        return AnswerCheck("unparsable", "a transpose or a power")
+    apart = tell_cases_apart(reference, answer)
+    if apart is None:
+        return _compare_expressions(reference, answer)
+    what = f"{shorten(answer)} against {shorten(reference)}"
+    check = _compare_expressions(apart.reference, apart.answer)
+    if check.verdict == "correct" or apart.is_meant:
+        return AnswerCheck(check.verdict, f"{what}: small and capital letters are other variables")
+    check = _compare_expressions(reference, answer)
+    if check.verdict == "correct":
+        return AnswerCheck("unparsable", f"{what}: equal if capital letters are small ones")
+    return check
+
+
+def _compare_expressions(reference: str, answer: str) -> AnswerCheck:
     notation = compare_notation(reference, answer)
     if notation is not None:
         return notation
@@ -188,7 +207,9 @@ def _explain_difference(reference: str, answer: str, left: Any, right: Any, what
         "equal at whole numbers": lambda: _are_equal_at_whole_numbers(left, right),
         "equal with other names for the variables": lambda: _agree_with_other_names(left, right),
         "equal if log is the natural logarithm": lambda: _agree_with_natural_log(reference, answer),
-        "equal after rounding": lambda: is_rounding(reference, answer, left, right),
+        "equal after rounding": lambda: (
+            is_rounding(reference, answer, left, right) or _has_rounded_terms(reference, answer, left, right)
+        ),
         "equal with degrees for radians": lambda: _differ_by_degrees(left, right),
         "equal if the letter is a unit, or the sign no factorial": lambda: _equal_without_letter(
             reference, answer
@@ -253,6 +274,22 @@ def is_rounding(reference: str, answer: str, left: Any, right: Any) -> bool:
         if digits >= MIN_DIGITS and abs(float(text.replace(",", "")) - value) <= step * 1.0000001:
             return True
     return False
+
+
+def _has_rounded_terms(reference: str, answer: str, left: Any, right: Any) -> bool:
+    """`0.667x` for `\\frac{2}{3}x`: nearly equal, and numbers of one side have fewer digits."""
+    digits = [sorted(map(_count_digits, _DECIMAL_PART.findall(text))) for text in (reference, answer)]
+    rounded = [number for number in digits[0] + digits[1] if number >= MIN_DIGITS]
+    if not rounded or digits[0] == digits[1] or not (left.free_symbols and right.free_symbols):
+        return False
+    return agree_at_points(left, right, 0.5 * 10.0 ** (1 - min(rounded))) == "yes"
+
+
+_DECIMAL_PART = re.compile(r"(?<![\d.])\d{0,15}\.\d{1,15}(?![\d.])")
+
+
+def _count_digits(decimal: str) -> int:
+    return len(decimal.replace(".", "").lstrip("0"))
 
 
 _DECIMAL = re.compile(r"-?(\d{1,15})(?:\.(\d{1,15}))?")
@@ -347,6 +384,11 @@ def _compare_equations(reference: str, answer: str) -> AnswerCheck | None:
     It cannot where one equation is solved for a variable: then it compares what stands right of `=`.
     """
     left, right = _difference(reference), _difference(answer)
+    if left is not None and right is not None and not left.free_symbols and not right.free_symbols:
+        # Two that are true, or wrong by some rounding, are not therefore one.
+        return AnswerCheck(
+            "unparsable", f"{shorten(answer)} and {shorten(reference)}: no variable to compare"
+        )
     if left is None or right is None or left.free_symbols != right.free_symbols or right == 0:
         return None
     # Cheap, so that powers which nobody can expand never reach `cancel`.
@@ -388,7 +430,7 @@ def parse_symbols(text: str) -> Any | None:
     """The sympy object of normalised text; None when there is none."""
     try:
         found: Any = parse(  # pyright: ignore[reportUnknownVariableType] untyped library
-            f"${text}$",
+            f"${spell_exponent(text)}$",
             extraction_config=[_LATEX, ExprExtractionConfig()],
             fallback_mode="no_fallback",
             parsing_timeout=None,  # pyright: ignore[reportArgumentType] its docstring allows None

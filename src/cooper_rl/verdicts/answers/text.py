@@ -37,7 +37,11 @@ _ROOT_INDEX = {"√": "", "∛": "[3]", "∜": "[4]"}
 _CIRCLED_RUN = re.compile("[①-⑳]+")
 _HTML_SCRIPT = re.compile(r"<(sup|sub)>([^<>]{0,100})</\1>")
 
+_FONT = r"\\(?:boldsymbol|bm|pmb|mathbf|mathit|mathsf|mathtt|textbf|textit|textsf|texttt|emph)"
 _LATEX_SYNONYMS = (
+    # What is set in a font: `units.TEXT_COMMAND` takes `\mathbf` off, but not from round other braces.
+    (re.compile(rf"{_FONT}\s?(?=\{{[^{{}}]{{0,200}}\}})"), r"\\mathbf"),
+    (re.compile(rf"{_FONT}(?=\s?\{{)(?!\s?\{{[^{{}}]{{0,200}}\}})"), ""),
     (re.compile(r"\\(?:dfrac|tfrac|cfrac)(?![A-Za-z])"), r"\\frac"),
     (re.compile(r"\\(?:leqslant|leq|leqq)(?![A-Za-z])"), r"\\le"),
     (re.compile(r"\\(?:geqslant|geq|geqq)(?![A-Za-z])"), r"\\ge"),
@@ -67,6 +71,10 @@ _DIGIT_GROUPS = re.compile(r"(?<![\d.])(\d{1,3})((?: \d{3})+)(?![\d])")
 _POWERS = r"[^{}]{1,40}(?:\^ ?\{ ?-?\d ?\}[^{}]{0,20}){1,4}\}"
 _UNIT_WITH_POWER = re.compile(rf"(?<=\\mathrm\{{){_POWERS}|(?<=\\text\{{){_POWERS}")
 """`m s^{-2}` inside `\\mathrm{}`: its braces would hide where the command ends."""
+_NUMBER_IN_TEXT = re.compile(
+    r"\\(?:text|mathrm|mathbf|textrm) ?\{ ?(-?\d{1,15}(?:[.,]\d{1,15})?) ?([A-Za-z]{1,12}) ?\}(?= ?\^)"
+)
+"""`\text{5 cm}^2`, whose number is not squared."""
 _NO_BRACES = str.maketrans("", "", "{}")
 _NESTED_ESCAPE = re.compile(
     r"\\\\(?=(?:frac|sqrt|boxed|text|pi|cdot|times|infty|cup|left|right|le|ge|pm|circ|sin|cos|tan|ln|log|exp"
@@ -98,6 +106,7 @@ def normalise_answer(text: str) -> str:
         text = pattern.sub(replacement, text)
     text = _SPACES.sub(" ", text)
     text = _UNIT_WITH_POWER.sub(lambda unit: unit[0].translate(_NO_BRACES) + "}", text)
+    text = _NUMBER_IN_TEXT.sub(r"\1 \\text{\2}", text)
     text = _JOINED.sub(r" \\cup ", text)
     text = _DIGIT_GROUPS.sub(lambda groups: groups[1] + groups[2].replace(" ", ""), text)
     return unwrap(_drop_math_delimiters(unwrap(text)))
@@ -140,12 +149,17 @@ def _ascii_digit(character: str) -> str:
     return str(unicodedata.decimal(character))
 
 
+_GROUP = re.compile(r"\{(?!.{0,500}\\(?:choose|over)(?![a-z]))(?:[^{},;|]|\{[^{}]{0,200}\}){1,500}(?<!\\)\}")
+"""Braces round a whole answer, which hide its unit; `{1, 2}` may be a set, `{n \\choose 2}` needs them."""
+
+
 def unwrap(text: str) -> str:
     """Take off math delimiters, emphasis, quotes and closing punctuation round the whole text."""
     while True:
         command = TEXT_COMMAND.fullmatch(text)
         text = command[1] if command else text
         bare = text.lstrip(_LEADING).rstrip(_TRAILING)
+        bare = bare[1:-1] if _GROUP.fullmatch(bare) else bare
         # Half a pair of quotation marks; with feet before it, inches.
         bare = bare[:-1] if _LONE_QUOTE.fullmatch(bare) else bare
         for opening, closing in _WRAPPERS:
