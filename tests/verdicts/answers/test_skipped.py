@@ -137,13 +137,13 @@ def test_an_equation_without_variables_equals_itself_alone(reference_answer: str
     ("reference_answer", "equal", "others"),
     [
         (r"KL \cdot MN", r"NM \cdot LK", [r"KM \cdot LN", r"KN \cdot LM"]),
-        ("E[X^2] - E[X]^2", "-E[X]^2 + E[X^2]", ["0", "2E[X^2] - 2E[X]^2"]),
+        ("E[X^2] - E[X]^2", "E[X^{2}]-E[X]^{2}", ["-E[X]^2", "0", "2E[X^2] - 2E[X]^2"]),
         (
             r"\frac{\partial u}{\partial t}",
             r"\frac{ \partial u }{ \partial t }",
             [r"\frac{\partial u}{\partial x}", "0"],
         ),
-        (r"\frac{du}{dt}", r"\frac{ du }{ dt }", ["0", r"\frac{du}{dx}"]),
+        (r"\frac{du}{dt}", r"\frac{ du }{ dt }", ["0", r"\frac{du}{dx}", r"2\frac{du}{dt}"]),
         (r"\mathbf{u} \times \mathbf{v}", r"\mathbf{u}\times\mathbf{v}", [r"\mathbf{v} \times \mathbf{u}"]),
         (r"\vec{u} \times \vec{v}", r"\vec{u}\times\vec{v}", [r"\vec{v} \times \vec{u}"]),
         ("7^+", "7^{+}", ["7", "7^-"]),
@@ -162,7 +162,6 @@ def test_what_algebra_takes_for_factors_is_compared(
     ("reference_answer", "answer"),
     [
         ("6x", r"\frac{dy}{dx} = 6x"),
-        (r"\frac{dy}{dx} = 6x", "6x"),
         ("4", "E[X] = 4"),
         (r"\frac{AB}{2}", "AB/2"),
     ],

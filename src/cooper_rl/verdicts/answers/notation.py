@@ -91,14 +91,14 @@ def find_clash(reference: str, answer: str) -> str | None:
     if all(prefixes) and prefixes[0] != prefixes[1]:
         return "a thousandth and a million have letters that differ in case only"
     for pattern, clash in _NAMED_PARTS:
-        parts = [sorted({"".join(sorted(part)).strip() for part in pattern.findall(text)}) for text in pair]
+        parts = [sorted({"".join(sorted(part)) for part in pattern.findall(text)}) for text in pair]
         if all(parts) and parts[0] != parts[1]:
             return clash
     if all(map(_CROSS.search, pair)) and _CROSS.findall(reference) != _CROSS.findall(answer):
         return "factors of a cross product or of sets, whose order counts"
-    unread = [_UNREAD.search(text) is not None and "=" not in text for text in pair]
-    if unread[0] != unread[1] and not all(map(_UNREAD.search, pair)):
-        return "a derivative or an expectation is only on one side"
+    is_unread = any(_UNREAD.search(text) and "=" not in text for text in pair)
+    if is_unread and len({_CODE_LAYOUT.sub("", text) for text in pair}) == 2:
+        return "a derivative or an expectation, which algebra takes for a product"
     if sum(_SIDE.search(text) is not None for text in pair) == 1:
         return "a sign without a number in an exponent"
     derivatives = [_DERIVATIVE.findall(text) for text in pair]
@@ -134,10 +134,9 @@ _PREFIX = re.compile(r"\d\s?([mM])(?:W|Pa|Hz|A|V|J|F|N|eV)(?![A-Za-z])")
 
 _NAMED_PARTS = (
     (re.compile(r"(?<![A-Za-z\\])[A-Z]{2}(?![A-Za-z])"), "other segments or other products"),
-    (re.compile(r"(?<![A-Za-z\\])[A-Z] ?\[[^\[\]]{0,80}\] ?\^?"), "another expectation"),
     (re.compile(r"\\partial ?[A-Za-z]"), "another derivative"),
 )
-"""`AB \\cdot CD`, `E[X^2]`, `\\frac{\\partial f}{\\partial x}`: algebra takes their letters for factors."""
+"""`AB \\cdot CD`, `\\frac{\\partial f}{\\partial x}`: algebra takes their letters for factors."""
 _UNREAD = re.compile(
     r"\\frac ?\{ ?(?:d|\\partial)(?:\^ ?\{? ?\d ?\}?)? ?[A-Za-z]? ?\} ?\{ ?(?:d|\\partial) ?[A-Za-z]"
     r"|(?<![A-Za-z\\])(?:d[A-Za-z] ?/ ?d[A-Za-z]|[A-Z] ?\[)"
