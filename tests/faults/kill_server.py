@@ -93,7 +93,7 @@ POINTS = {
     "fit_remove": "cooper_rl.checkpoints.clearing:remove",
 }
 FIT_OVERRIDES = [
-    "seed=2",
+    "seed=3",
     "verify_rm.checkpoint_seconds=0",
     "verify_rm.batch_size=8",
     "verify_rm.num_epochs=2",

@@ -29,6 +29,7 @@ from cooper_rl.verdicts.answers.stated.json_fields import (
     read_fields,
 )
 from cooper_rl.verdicts.answers.stated.last_line import goes_on_below, read_last_line, read_sentence
+from cooper_rl.verdicts.answers.text import escape_latex
 
 MAX_SEARCHED_CHARS = 20_000
 """Markers are looked for in the end of longer completions."""
@@ -53,7 +54,8 @@ def find_final_answer(completion: str, policy: AnswerPolicy, *, is_cut: bool = F
     if not text.strip():
         return None
     found = _find_in(text, policy, is_cut=is_cut)
-    return found._replace(text="") if found is not None and is_denied_in_the_end(text, found.text) else found
+    is_denied = found is not None and is_denied_in_the_end(text, escape_latex(found.text))
+    return FinalAnswer("", found.marker) if found is not None and is_denied else found
 
 
 def _find_in(text: str, policy: AnswerPolicy, *, is_cut: bool) -> FinalAnswer | None:

@@ -98,9 +98,14 @@ _ESCAPED = re.compile("[\x0c\x08](?=[a-z])|\t(?=imes|ext|heta|an|frac)|\r(?=ight
 """LaTeX that went through a JSON or Python string unescaped: a form feed and `rac` was a fraction."""
 
 
+def escape_latex(text: str) -> str:
+    """The text with the backslashes that its LaTeX lost in a string."""
+    return _ESCAPED.sub(lambda broken: _UNESCAPED[broken[0]], text)
+
+
 def normalise_answer(text: str) -> str:
     """One spelling of an answer: ASCII digits and operators, LaTeX synonyms and spacing, no wrappers."""
-    text = _normalise_characters(_ESCAPED.sub(lambda broken: _UNESCAPED[broken[0]], text))
+    text = _normalise_characters(escape_latex(text))
     text = _NESTED_ESCAPE.sub(r"\\", text) if r"\\" in text and r"\begin" not in text else text
     for pattern, replacement in _LATEX_SYNONYMS:
         text = pattern.sub(replacement, text)

@@ -34,7 +34,7 @@ _SUPPOSED = re.compile(
     re.IGNORECASE,
 )
 _NOT_THE_BOX = re.compile(
-    r"(?:\b(?:not|cannot|never|instead of|rather than)|n't)(?: [a-z]{1,12})?[\s$\\(]{0,4}$"
+    r"(?:\b(?:not|cannot|never|anything but|instead of|rather than)|n't)(?: [a-z]{1,12})?[\s$\\(]{0,4}$"
     r"|\b(?:wrong(?:ly)?|incorrect(?:ly)?|mistaken?(?:ly)?|erroneous(?:ly)?|had we"
     r"|would have (?:got|gotten|been|obtained|answered))\b[^.!?:\n]*$",
     re.IGNORECASE,
