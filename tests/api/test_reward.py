@@ -267,7 +267,8 @@ def test_half_a_surrogate_pair_is_read_as_the_replacement_character(make_verify_
         ({"reference_answers": [], "questions": ["q"]}, r"^reference_answers: 0 values for 1 completions"),
         (
             {"reference_answers": [True], "questions": ["q"]},
-            r"^reference_answers: value 0 is True \(bool\), not text or a number; give the final",
+            r"^reference_answers: value 0 is True \(bool\), not text or a number; "
+            "give the final answer alone$",
         ),
         ({"reference_answers": ["1"], "questions": [""]}, r"^questions: value 0 is empty; give a text$"),
         (

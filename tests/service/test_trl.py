@@ -113,9 +113,8 @@ def test_rows_of_another_task_have_no_reward(start: Path, server: Server, addres
         return means(trainer)
 
     found = train(adapter.cooper_reward)
-    with CooperReward(
-        server.verify_rm, config=load_learn(SETTINGS).cooper, rule=load_learn(SETTINGS).rule, device="cpu"
-    ) as reward:
+    config = load_learn(SETTINGS)
+    with CooperReward(server.verify_rm, config=config.cooper, rule=config.rule, device="cpu") as reward:
         assert train(reward) == found
         assert reward.step == 2
     assert served(address, run)["step"] == 2

