@@ -54,8 +54,9 @@ def find_final_answer(completion: str, policy: AnswerPolicy, *, is_cut: bool = F
     if not text.strip():
         return None
     found = _find_in(text, policy, is_cut=is_cut)
-    is_denied = found is not None and is_denied_in_the_end(text, escape_latex(found.text))
-    return FinalAnswer("", found.marker) if found is not None and is_denied else found
+    if found is None or not is_denied_in_the_end(text, escape_latex(found.text)):
+        return found
+    return FinalAnswer("", found.marker)
 
 
 def _find_in(text: str, policy: AnswerPolicy, *, is_cut: bool) -> FinalAnswer | None:

@@ -268,7 +268,7 @@ def is_rounding(reference: str, answer: str, left: Any, right: Any) -> bool:
         value = _real_value(other) if written else None
         if written is None or value is None:
             continue
-        digits = len((written[1] + (written[2] or "")).lstrip("0"))
+        digits = _count_digits(text.removeprefix("-"))
         step = 10.0 ** -len(written[2] or "")
         # A little more than one step, since both sides are rounded to floats.
         if digits >= MIN_DIGITS and abs(float(text.replace(",", "")) - value) <= step * 1.0000001:
