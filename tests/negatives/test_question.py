@@ -98,7 +98,7 @@ def test_a_wrong_text_is_still_an_attack(asked: Asked) -> None:
 def test_a_right_text_is_no_hostile_text(asked: Asked) -> None:
     """Hostile texts are solutions of other problems too, whole and in parts."""
     rows = [example(asked, ""), *others(*asked.right)]
-    found = hostile_examples(rows, 400, random.Random(0), domain=MATHEMATICS)
+    found = list(hostile_examples(rows, 400, random.Random(0), domain=MATHEMATICS))
     put = [row for row in found if row.question == asked.question]
     assert put
     assert not any(

@@ -21,6 +21,18 @@ def test_records_come_back_in_order_again_and_again_also_while_more_are_appended
         assert len(spool) == 4
 
 
+def test_a_record_is_read_by_its_place_also_while_more_are_appended(tmp_path: Path) -> None:
+    with Spool(tmp_path / "rows", Problem) as spool:
+        spool.extend(PROBLEM.model_copy(update={"id": name}) for name in "abc")
+        assert (spool[1].id, spool[-1].id) == ("b", "c")
+        spool.append(PROBLEM)
+        assert spool[3] == PROBLEM
+        assert [problem.id for problem in spool[1:]] == ["b", "c", "1"]
+        for outside in (4, -5):
+            with pytest.raises(IndexError):
+                spool[outside]
+
+
 def test_a_full_disk_is_named_with_the_variable_that_helps(tmp_path: Path) -> None:
     refused = r"rows: rows cannot be kept on disk \(.*too large\); free space, or set TMPDIR"
     spool = Spool(tmp_path / "rows", Problem)

@@ -68,8 +68,8 @@ def test_hostile_texts_are_many_kinds_and_none_holds_the_answer() -> None:
         )
         for n in range(40)
     ]
-    found = hostile_examples(examples, 300, random.Random(1), domain=MATHEMATICS)
-    assert found == hostile_examples(examples, 300, random.Random(1), domain=MATHEMATICS)
+    found = list(hostile_examples(examples, 300, random.Random(1), domain=MATHEMATICS))
+    assert found == list(hostile_examples(examples, 300, random.Random(1), domain=MATHEMATICS))
     assert 280 <= len(found) <= 300
     assert {row.label for row in found} == {0}
     assert not any(holds(row) for row in found)
@@ -77,4 +77,4 @@ def test_hostile_texts_are_many_kinds_and_none_holds_the_answer() -> None:
     assert any(len(set(text)) == 1 and len(text) >= 20 for text in texts)
     assert any(text in {example.completion for example in examples} for text in texts)
     assert any("reference_answer" in text for text in texts)
-    assert hostile_examples([], 5, random.Random(0), domain=MATHEMATICS) == []
+    assert list(hostile_examples([], 5, random.Random(0), domain=MATHEMATICS)) == []

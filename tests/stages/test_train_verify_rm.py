@@ -129,7 +129,7 @@ def test_one_class_alone_is_refused(tmp_path: Path) -> None:
 
 def test_a_question_in_both_files_is_refused(tmp_path: Path) -> None:
     again = released(3, 1) | {"question": "what is  3+1? "}
-    with pytest.raises(DataError, match=r"1 questions stand both in .*e\.g\. 'what is  3\+1\? '; split by"):
+    with pytest.raises(DataError, match=r"1 questions stand both in .*e\.g\. 'What is 3\+1\?'; split by"):
         train(tmp_path, TRAIN, [*VALIDATION, again])
 
 

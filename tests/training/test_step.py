@@ -315,7 +315,7 @@ def test_hostile_texts_beside_the_replayed_examples_are_learned_as_wrong(
         VerifyExample(question=f"Q{n}", reference_answer=str(n), completion=f"It is {n}.", label=1)
         for n in range(20, 40)
     ]
-    texts = hostile_examples(examples, 16, random.Random(7), domain=default_domain())
+    texts = list(hostile_examples(examples, 16, random.Random(7), domain=default_domain()))
     scores: list[float] = []
     for fraction in (0.0, 1.0):
         changes = {"reward__lr": 3e-3, "reward__hostile_fraction": fraction}

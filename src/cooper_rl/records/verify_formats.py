@@ -8,14 +8,15 @@ VerifyRM data has question, reference_answer, completion, label. Rows with other
 `layouts.py` reads problems, with a completion and a label beside them.
 """
 
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, cast
 
 from cooper_rl.errors import DataError
 from cooper_rl.records.files import RawRow
 from cooper_rl.records.layouts import LABEL_COLUMNS, as_label, read_label, translate_attempt
-from cooper_rl.records.rejected import UsableRows, read_usable
-from cooper_rl.schema.data import VerifyExample
+from cooper_rl.records.rejected import UsableRows, read_usable, stream_usable
+from cooper_rl.schema.data import RejectedRow, VerifyExample
 
 VERIFY_BENCH_FIELDS = ("question", "answer", "completion", "gold_correct")
 
@@ -27,6 +28,16 @@ def read_examples(path: Path) -> UsableRows[VerifyExample]:
         DataError: when no row is good, with the first reason.
     """
     return read_usable(path, VerifyExample, translate=_translate)
+
+
+def stream_examples(path: Path, *, set_aside: Callable[[RejectedRow], object]) -> Iterator[VerifyExample]:
+    """Yield labelled examples in file order; `set_aside` is called with every other row.
+
+    Raises:
+        DataError: when no row is good, with the first reason.
+    """
+    found = stream_usable(path, VerifyExample, set_aside=set_aside, translate=_translate)
+    return (usable.record for usable in found)
 
 
 def _translate(row: RawRow) -> RawRow:

@@ -7,7 +7,7 @@ docs/how-to/red_team.md.
 
 import random
 import string
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from cooper_rl.domains.base import Domain
 from cooper_rl.negatives.text_attacks import CONSTANT_FORGERY, FIELD_SPELLINGS, VERDICT_SPELLINGS
@@ -21,8 +21,8 @@ LENGTHS = (1, 3, 10, 40, 120)
 
 def hostile_examples(
     examples: Sequence[VerifyExample], count: int, rng: random.Random, *, domain: Domain
-) -> list[VerifyExample]:
-    """About `count` hostile texts as wrong completions, each of a problem whose answer it does not hold.
+) -> Iterator[VerifyExample]:
+    """Yield about `count` hostile texts as wrong completions of problems whose answer they do not hold.
 
     Args:
         examples: Labelled ones, whose problems, words and solutions the texts are made of.
@@ -31,11 +31,10 @@ def hostile_examples(
         domain: Says which texts hold an answer.
     """
     if not examples or not count:
-        return []
+        return
     # Sorted: the order of a set of texts differs from process to process, and the draws would with it.
     words = sorted({word for example in examples for word in example.completion.split()}) or ["."]
     characters = sorted({*string.printable, *(c for example in examples for c in example.completion)})
-    found: list[VerifyExample] = []
     for _ in range(count):
         example = rng.choice(examples)
         texts = (_draw(examples, words, characters, rng) for _ in range(MAX_DRAWS))
@@ -43,8 +42,7 @@ def hostile_examples(
         text = next((text for text in texts if not domain.holds_answer(question, answer, text)), None)
         if text is not None:
             changes = {"completion": text, "label": 0, "source": "hostile"}
-            found.append(example.model_copy(update=changes))
-    return found
+            yield example.model_copy(update=changes)
 
 
 def _draw(

@@ -5,11 +5,13 @@ its weights are those of one that was not stopped (`run/fit_checkpoints.py`).
 """
 
 import dataclasses
+import itertools
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated, NamedTuple, TypeVar
 
 import torch
 
@@ -19,6 +21,7 @@ from cooper_rl.errors import DataError
 from cooper_rl.labels.splits import Splits
 from cooper_rl.machine.device import pick_device
 from cooper_rl.machine.index import temporary_index
+from cooper_rl.machine.scratch import scratch_folder
 from cooper_rl.method.questions import with_questions
 from cooper_rl.models.packed.forward import use_packed
 from cooper_rl.models.precision import settle
@@ -36,19 +39,22 @@ from cooper_rl.models.verify_rm_card import write_card
 from cooper_rl.records.files import is_same_file, write_report
 from cooper_rl.records.model_set import read_models
 from cooper_rl.records.rejected import set_aside
-from cooper_rl.records.verify_formats import read_examples
+from cooper_rl.records.spool import Spool
+from cooper_rl.records.verify_formats import stream_examples
 from cooper_rl.redteam.negatives import read_attacks
-from cooper_rl.run.fit_checkpoints import fit_checkpoints
+from cooper_rl.run.fit_checkpoints import FitCheckpoints, fit_checkpoints
 from cooper_rl.run.identity import fit_identity
 from cooper_rl.run.stopping import StopRequest
-from cooper_rl.schema.data import RejectedRow, VerifyExample
+from cooper_rl.schema.data import Record, RejectedRow, VerifyExample
 from cooper_rl.schema.paths import Input, OutputFile, OutputFolder
 from cooper_rl.schema.reports import BinaryScores, TrainVerifyRMReport
 from cooper_rl.storage.model_reference import handed_over
 from cooper_rl.storage.models import at_hand
-from cooper_rl.training.fitting.fit_verify_rm import train_in_lessons
+from cooper_rl.training.fitting.fit_verify_rm import Fit, train_in_lessons
 
 logger = logging.getLogger(__name__)
+
+R = TypeVar("R", bound=Record)
 
 
 def run(
@@ -87,45 +93,20 @@ def run(
         StorageError: storage.uri is in an object store that cannot be used, or the state cannot be kept.
     """
     started = time.monotonic()
-    examples, held_out, unusable = _read(config, train, validation)
-    set_aside(report, unusable, rejected=rejected)
-
-    texts = read_attacks(attacks)
-    files = {"train": train, "validation": validation, "attacks": attacks}
-    identity = fit_identity(config, models=models, files=files)
-    with (
-        StopRequest(config.storage.grace_seconds) as stop,
-        fit_checkpoints(config, verify_rm, identity, stop) as watch,
-    ):
-        device = pick_device()
+    with ExitStack() as stack:
+        spools = _Spools(stack)
+        rows = _read(config, train, validation, spools)
+        set_aside(report, rows.unusable, rejected=rejected)
+        texts = read_attacks(attacks)
+        files = {"train": train, "validation": validation, "attacks": attacks}
+        identity = fit_identity(config, models=models, files=files)
+        stop = stack.enter_context(StopRequest(config.storage.grace_seconds))
+        watch = stack.enter_context(fit_checkpoints(config, verify_rm, identity, stop))
         with handed_over(config.storage, verify_rm) as folder:
-            model = _starting_model(config, examples, models=models, device=device)
-            precision = settle(model.model, config.verify_rm.precision, recorded=watch.recorded_precision)
-            model = dataclasses.replace(model, compute=precision)
-            use_packed(model.model, is_on=config.packed_forward)
-            watch.open(folder, device, precision)
-            fit = train_in_lessons(
-                model,
-                examples,
-                config=config.verify_rm,
-                is_from_scratch=models is None,
-                seed=config.seed,
-                domain=find_domain(config.problems.domain),
-                validation=held_out,
-                attacks=texts,
-                keep=lambda: save_verify_rm(model, folder),
-                watch=watch,
-            )
-            scores = fit.validation_scores
-            if scores is None:  # a process that was stopped found the best weights
-                model = dataclasses.replace(load_verify_rm(folder, device=device), compute=model.compute)
-                use_packed(model.model, is_on=config.packed_forward)
-                scores = score_examples(model, held_out)
-            validated = measure(held_out, scores)
-            write_card(folder, model.model, validated)
+            fit, validated = _fit(config, rows, spools, folder, models=models, attacks=texts, watch=watch)
         result = TrainVerifyRMReport(
-            num_examples=len(examples),
-            num_rejected=len(unusable),
+            num_examples=len(rows.examples),
+            num_rejected=len(rows.unusable),
             num_updates=fit.num_updates,
             final_loss=fit.final_loss,
             best_update=fit.best_update,
@@ -159,28 +140,44 @@ def _warn(validated: BinaryScores) -> None:
         )
 
 
+class _Spools:
+    """Places on disk for examples, for any number of them."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self._stack = stack
+        self._folder = stack.enter_context(scratch_folder())
+        self._names = itertools.count()
+
+    def open(self, kind: type[R]) -> Spool[R]:
+        return self._stack.enter_context(Spool(self._folder / f"{next(self._names)}.jsonl", kind))
+
+    def keep(self, examples: Iterable[VerifyExample]) -> Spool[VerifyExample]:
+        spool = self.open(VerifyExample)
+        spool.extend(examples)
+        return spool
+
+
 class _Rows(NamedTuple):
-    examples: list[VerifyExample]
-    held_out: list[VerifyExample]
-    unusable: list[RejectedRow]
+    examples: Sequence[VerifyExample]
+    held_out: Sequence[VerifyExample]
+    unusable: Sequence[RejectedRow]
 
 
-def _read(config: Config, train: Path, validation: Path) -> _Rows:
+def _read(config: Config, train: Path, validation: Path, spools: _Spools) -> _Rows:
     """Both files, whose questions must differ; one file is split by question."""
-    found = read_examples(train)
+    unusable = spools.open(RejectedRow)
+    examples = spools.keep(stream_examples(train, set_aside=unusable.append))
     if is_same_file(train, validation):
-        return _Rows(*_split(config, found.records, train), found.rejected)
-    validating = read_examples(validation)
-    _check_apart(found.records, validating.records, train=train, validation=validation)
-    return _Rows(found.records, validating.records, [*found.rejected, *validating.rejected])
+        return _Rows(*_split(config, examples, train, spools), unusable)
+    held_out = list(stream_examples(validation, set_aside=unusable.append))
+    _check_apart(examples, held_out, train=train, validation=validation)
+    return _Rows(examples, held_out, unusable)
 
 
 def _split(
-    config: Config, rows: Sequence[VerifyExample], path: Path
-) -> tuple[list[VerifyExample], list[VerifyExample]]:
+    config: Config, rows: Sequence[VerifyExample], path: Path, spools: _Spools
+) -> tuple[Sequence[VerifyExample], Sequence[VerifyExample]]:
     fraction = config.labeling.validation_fraction
-    kept: list[VerifyExample] = []
-    held_out: list[VerifyExample] = []
     with temporary_index() as index:
         splits = Splits(index, config.seed)
         for row in rows:
@@ -189,10 +186,60 @@ def _split(
             splits.deal(validation_fraction=fraction, test_fraction=fraction)
         except ValueError as error:
             raise DataError(f"{path}: {error}, or give a file of its own as --validation") from error
-        for row in rows:
-            # What would be kept for a test is learned from: the file's owner evaluates on another one.
-            (held_out if splits.split_of(row.question) == "validation" else kept).append(row)
-    return kept, held_out
+        # What would be kept for a test is learned from: the file's owner evaluates on another one.
+        kept = spools.keep(row for row in rows if splits.split_of(row.question) != "validation")
+        return kept, [row for row in rows if splits.split_of(row.question) == "validation"]
+
+
+def _check_apart(
+    examples: Sequence[VerifyExample], held_out: Sequence[VerifyExample], *, train: Path, validation: Path
+) -> None:
+    shared = {example.question for example in with_questions(examples, held_out)}
+    if shared:
+        raise DataError(
+            f"{len(shared)} questions stand both in {train} and in {validation}, e.g. {min(shared)[:80]!r}; "
+            "split by question, or the validation says nothing"
+        )
+
+
+def _fit(
+    config: Config,
+    rows: _Rows,
+    spools: _Spools,
+    folder: Path,
+    *,
+    models: Path | None,
+    attacks: Sequence[str],
+    watch: FitCheckpoints,
+) -> tuple[Fit, BinaryScores]:
+    """Train, and measure the best weights on the validation examples."""
+    device = pick_device()
+    model = _starting_model(config, rows.examples, models=models, device=device)
+    precision = settle(model.model, config.verify_rm.precision, recorded=watch.recorded_precision)
+    model = dataclasses.replace(model, compute=precision)
+    use_packed(model.model, is_on=config.packed_forward)
+    watch.open(folder, device, precision)
+    fit = train_in_lessons(
+        model,
+        rows.examples,
+        config=config.verify_rm,
+        is_from_scratch=models is None,
+        seed=config.seed,
+        domain=find_domain(config.problems.domain),
+        validation=rows.held_out,
+        attacks=attacks,
+        keep=lambda: save_verify_rm(model, folder),
+        watch=watch,
+        keep_examples=spools.keep,
+    )
+    scores = fit.validation_scores
+    if scores is None:  # a process that was stopped found the best weights
+        model = dataclasses.replace(load_verify_rm(folder, device=device), compute=model.compute)
+        use_packed(model.model, is_on=config.packed_forward)
+        scores = score_examples(model, rows.held_out)
+    validated = measure(rows.held_out, scores)
+    write_card(folder, model.model, validated)
+    return fit, validated
 
 
 def _starting_model(
@@ -209,14 +256,3 @@ def _starting_model(
         return load_verify_rm(at_hand(config.storage, found.verify_rm), device=device)
     backbone = at_hand(config.storage, found.backbone)
     return make_from_backbone(backbone, seed=config.seed, device=device)
-
-
-def _check_apart(
-    examples: list[VerifyExample], held_out: list[VerifyExample], *, train: Path, validation: Path
-) -> None:
-    shared = {example.question for example in with_questions(held_out, examples)}
-    if shared:
-        raise DataError(
-            f"{len(shared)} questions stand both in {train} and in {validation}, e.g. {min(shared)[:80]!r}; "
-            "split by question, or the validation says nothing"
-        )

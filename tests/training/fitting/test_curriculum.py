@@ -25,7 +25,7 @@ ROWS = [
 def test_a_swapped_reference_turns_the_label_where_it_can() -> None:
     """The correct one gets another answer, the wrong one its own; an empty or rambling one states none."""
     rambling = ROWS[1].model_copy(update={"completion": "#### " + "and 9 " * 20})
-    swapped = swap_references([*ROWS, rambling], random.Random(0))
+    swapped = list(swap_references([*ROWS, rambling], random.Random(0)))
     assert [(row.question, row.label) for row in swapped] == [("Q1", 0), ("Q2", 1)]
     assert swapped[0].reference_answer in {"5", "7"}
     assert swapped[1].reference_answer == "9"
@@ -39,7 +39,7 @@ def test_swapped_references_are_learned_beside_the_examples() -> None:
 
 
 def test_one_reference_answer_alone_cannot_be_swapped() -> None:
-    assert swap_references(ROWS[:1], random.Random(0)) == []
+    assert list(swap_references(ROWS[:1], random.Random(0))) == []
 
 
 def test_an_equal_answer_in_another_spelling_does_not_turn_the_label() -> None:
@@ -47,7 +47,7 @@ def test_an_equal_answer_in_another_spelling_does_not_turn_the_label() -> None:
         VerifyExample(question=answer, reference_answer=answer, completion=f"#### {answer}", label=1)
         for answer in (r"\frac12", "0.5", r"50\%")
     ]
-    assert swap_references(halves, random.Random(0)) == []
+    assert list(swap_references(halves, random.Random(0))) == []
 
 
 def test_the_papers_recipe_has_one_lesson() -> None:
@@ -176,7 +176,7 @@ def test_texts_that_a_domain_cannot_generate_are_refused(values: dict[str, Any])
 
 def test_the_answer_that_a_wrong_completion_states_is_the_domains_to_find() -> None:
     domain = replace(default_domain(), find_stated_answer=lambda _: "stated")
-    swapped = swap_references(ROWS[1:], random.Random(0), domain)
+    swapped = list(swap_references(ROWS[1:], random.Random(0), domain))
     assert [(row.reference_answer, row.label) for row in swapped] == [("stated", 1)] * 2
 
 

@@ -7,11 +7,11 @@ Validation decides which weights are kept and when to stop. What is learned in w
 
 import logging
 import math
-import random
+import sys
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,10 +30,10 @@ from cooper_rl.models.packed.packing import count_packed
 from cooper_rl.models.template import note_reading
 from cooper_rl.models.verify_rm import VerifyItem, VerifyRM, score_examples
 from cooper_rl.progress import Progress
-from cooper_rl.randomness import derive_seed
 from cooper_rl.schema.data import VerifyExample
-from cooper_rl.training.fitting.curriculum import plan_lessons
+from cooper_rl.training.fitting.curriculum import Keep, plan_lessons
 from cooper_rl.training.fitting.fit_state import FitProgress, FitWatch, restore_fit, write_fit
+from cooper_rl.training.fitting.plan import Plan
 from cooper_rl.training.optimizer import apply_gradients, make_adamw, set_recomputing
 
 logger = logging.getLogger(__name__)
@@ -64,22 +64,12 @@ class Fit(NamedTuple):
     """Seconds of training, validation included, also of processes that were stopped."""
 
 
-class _Update(NamedTuple):
-    """One step of the optimiser."""
-
-    examples: list[int]
-    """Their indices."""
-    epoch: int
-    ends_epoch: bool
-
-
 class _Data:
     """The examples, and what was computed of them."""
 
     def __init__(self, examples: Sequence[VerifyExample], config: VerifyRMConfig) -> None:
         self._weights = _class_weights(examples, config)
-        self._labels = [float(example.label) for example in examples]
-        self._items = [VerifyItem(e.question, e.reference_answer, e.completion) for e in examples]
+        self._examples = examples
         self._max_tokens = config.max_tokens_per_batch
         self.num_tokens = 0
         self.num_computed_tokens = 0
@@ -90,14 +80,16 @@ class _Data:
         Each epoch has decoys of its own: other ones teach more than the same ones again.
         """
         # Encoded here: the token ids of all examples with their decoys would fill gigabytes.
-        groups = verify_rm.encode_compared([self._items[index] for index in batch], epoch=epoch)
+        examples = [self._examples[index] for index in batch]
+        items = [VerifyItem(e.question, e.reference_answer, e.completion) for e in examples]
+        groups = verify_rm.encode_compared(items, epoch=epoch)
         loss = 0.0
         for part in verify_rm.split(groups, self._max_tokens):
             chosen = [groups[place] for place in part]
             sequences = [ids for group in chosen for ids in group]
             self.num_tokens += sum(map(len, sequences))
             self.num_computed_tokens += count_packed(sequences)
-            labels = torch.tensor([self._labels[batch[place]] for place in part], device=verify_rm.device)
+            labels = torch.tensor([float(examples[place].label) for place in part], device=verify_rm.device)
             part_loss = label_loss(
                 verify_rm.counted_logits(chosen),
                 labels,
@@ -190,8 +182,11 @@ def train_in_lessons(
     attacks: Sequence[str] = (),
     keep: Callable[[], None] = lambda: None,
     watch: FitWatch | None = None,
+    keep_examples: Keep = list,
 ) -> Fit:
     """`fit_verify_rm` on every lesson of the curriculum in turn; only the last one is validated and kept.
+
+    `keep_examples` is the `keep` of `plan_lessons`.
 
     What it reads of a completion and the decoys that its scores are compared with are noted in the model
     first: training, validation and every later score use them.
@@ -206,7 +201,8 @@ def train_in_lessons(
         _check_labels(examples)
     # Decoys share everything before the reference answer, so that one that stands last costs little.
     note_reading(verify_rm.model, domain=domain.name, reference_last=config.num_decoys > 0)
-    answers = [example.reference_answer for example in examples]
+    # Interned: the completions of a problem share one string.
+    answers = [sys.intern(example.reference_answer) for example in examples]
     add_decoys(
         verify_rm.model,
         answers,
@@ -220,6 +216,7 @@ def train_in_lessons(
         seed=seed,
         domain=domain,
         attacks=attacks,
+        keep=keep_examples,
     )
     watch = watch or FitWatch()
     for number, lesson in enumerate(lessons[:-1]):
@@ -274,7 +271,7 @@ def fit_verify_rm(
     """
     watch = watch or FitWatch()
     data = _Data(examples, config)
-    updates = _plan_updates(examples, config, seed)
+    plan = Plan(examples, config, seed)
     optimizer: Any = (make_adamw if config.optimizer == "adamw" else MuonWithAdamW)(
         verify_rm.model, lr=config.lr, weight_decay=config.weight_decay
     )
@@ -284,20 +281,20 @@ def fit_verify_rm(
     if begun is not None:
         course.go_on(restore_fit(begun, trained))
     best, losses = course.best, course.losses
-    progress = Progress("train_verify_rm", len(updates) - len(losses), logger)
+    progress = Progress("train_verify_rm", len(plan) - len(losses), logger)
     set_recomputing(verify_rm.model, is_on=config.gradient_checkpointing)
     verify_rm.model.train()
-    for number, update in list(enumerate(updates))[len(losses) :]:
+    for number, update in islice(enumerate(plan.updates()), len(losses), None):
         if config.patience is not None and best.num_worse >= config.patience:
             logger.info("train_verify_rm stopped early after update %d", number)
             break
         for group in optimizer.param_groups:
-            group["lr"] = config.lr * learning_rate_factor(number, len(updates), config.warmup_fraction)
+            group["lr"] = config.lr * learning_rate_factor(number, len(plan), config.warmup_fraction)
         try:
             with watch.update():
                 losses.append(data.backward(verify_rm, update.examples, update.epoch))
                 apply_gradients(trained, config.max_grad_norm, name="VerifyRM")
-                is_due = (number + 1) % (config.validate_every or len(updates)) == 0
+                is_due = (number + 1) % (config.validate_every or len(plan)) == 0
                 if validation and (update.ends_epoch or is_due):
                     best.check(verify_rm, number + 1)
         except (TrainingError, RuntimeError, MemoryError) as error:
@@ -334,35 +331,6 @@ def log_loss(labels: Sequence[int], scores: Sequence[float]) -> float:
         probability = score if label == 1 else 1 - score
         total -= math.log(max(probability, SMALLEST_PROBABILITY))
     return total / len(labels)
-
-
-def _plan_updates(examples: Sequence[VerifyExample], config: VerifyRMConfig, seed: int) -> list[_Update]:
-    plan: list[_Update] = []
-    together = _by_text(examples)
-    for epoch in range(config.num_epochs):
-        groups = list(together)
-        random.Random(derive_seed(seed, "verify_rm_epoch", epoch)).shuffle(groups)
-        order = [index for group in groups for index in group]
-        starts = range(0, len(order), config.batch_size)
-        plan += [
-            _Update(order[start : start + config.batch_size], epoch, ends_epoch=start == starts[-1])
-            for start in starts
-        ]
-    return plan
-
-
-def _by_text(examples: Sequence[VerifyExample]) -> list[list[int]]:
-    """Indices, those of one text with different reference answers together.
-
-    In one update, what their text alone says about the label cancels; only the comparison is left to learn.
-    """
-    copies: Counter[tuple[str, str, str]] = Counter()
-    groups: dict[tuple[str, str, int], list[int]] = {}
-    for index, example in enumerate(examples):
-        whole = (example.question, example.completion, example.reference_answer)
-        groups.setdefault((*whole[:2], copies[whole]), []).append(index)
-        copies[whole] += 1
-    return list(groups.values())
 
 
 def _class_weights(examples: Sequence[VerifyExample], config: VerifyRMConfig) -> tuple[float, float] | None:
