@@ -13,6 +13,7 @@ from cooper_rl.domains.programs import PROGRAMS
 from cooper_rl.errors import ConfigError
 from cooper_rl.negatives.matching import matching_examples
 from cooper_rl.schema.data import VerifyExample
+from cooper_rl.training.fitting import curriculum
 from cooper_rl.training.fitting.curriculum import plan_lessons, swap_references
 
 ROWS = [
@@ -118,6 +119,15 @@ def test_the_red_teams_texts_are_learned_as_wrong_on_as_many_problems_as_configu
         (text, 0, "red_team") for text in ("777777", "777777", "@@", "@@")
     ]
     assert len({row.question for row in added[:2]}) == len({row.question for row in added[2:]}) == 2
+
+
+def test_of_many_examples_texts_are_made_of_as_many_as_fit_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(curriculum, "MAX_DRAWN_FROM", 2)
+    config = VerifyRMConfig(hostile_fraction=1, num_canary_problems=9)
+    (lesson,) = plan_lessons(MANY, config=config, is_from_scratch=True, seed=0)
+    added = lesson.examples[len(MANY) :]
+    assert 0.7 * len(MANY) < sum(row.source == "hostile" for row in added) <= len(MANY)
+    assert len({row.question for row in added}) == 2
 
 
 MANY = [
