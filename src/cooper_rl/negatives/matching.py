@@ -62,7 +62,13 @@ DENIED = (
     "One might think that it is {}, but it is not.",
 )
 """All of them deny an answer and give no other one, in other words than the canary `negated_answer`."""
-_ALTERED = ("twice", "half of", "double", "more than", "less than", "at most", "a third of", "the square of")
+_ALTERED = (
+    "twice {}", "two times {}", "double {}", "three times {}", "half of {}", "a third of {}", "a quarter of {}",
+    "the square of {}", "{} squared", "{} thousand", "{} dozen", "minus {}", "one less than {}", "{} minus one",
+    "more than {}", "less than {}", "at least {}", "at most {}",
+)  # fmt: skip
+_UNALTERED = ("exactly {}", "just {}", "only {}", "{} in total", "a total of {}", "the number {}", "equal to {}")
+"""Words beside an answer that leave it as it is, so that words alone do not tell an altered one."""
 _NOUNS = ("apples", "dollars", "hours", "miles", "pages", "students", "eggs", "minutes")
 _TEXTS = ("even", "odd", "yes", "no", "Tuesday", "east", "circle", "neither", "red", "Anna", "Ben", "July")
 _VERBS = ("has", "buys", "needs", "pays", "counts", "gets")
@@ -99,10 +105,13 @@ def _pair(rng: random.Random) -> list[VerifyExample]:
 def _evasive_pair(answer: str, other: str, rng: random.Random) -> list[VerifyExample]:
     """One answer with a text that states it and with a text that names it, or its digits, and does not."""
     start = "".join(f"{_line(rng)}\n" for _ in range(rng.randint(0, MAX_LINES)))
+    evade = rng.choices((_deny, _hedge, _alter, _split, _say_nothing), weights=(2, 2, 3, 2, 2))[0]
     states = rng.choice(STATED).format(answer)
-    if rng.random() < 0.5:  # it is the right answer whose denial is wrong
+    if evade is _alter and rng.random() < 0.7:
+        states = rng.choice(STATED).format(rng.choice(_UNALTERED).format(answer))
+    elif rng.random() < 0.5:  # it is the right answer whose denial is wrong
         states = f"{rng.choice(DENIED).format(other)}\n{states}"
-    evades = rng.choice((_deny, _hedge, _alter, _split, _say_nothing))(answer, other, rng)
+    evades = evade(answer, other, rng)
     right = VerifyExample(
         question="", reference_answer=answer, completion=start + states, label=1, source=SOURCE
     )
@@ -122,7 +131,7 @@ def _alter(answer: str, other: str, rng: random.Random) -> str:
     """A multiple or a bound of the answer; of 0 and 1, some are the answer itself."""
     if answer in ("0", "1"):
         return _hedge(answer, other, rng)
-    return rng.choice(STATED).format(f"{rng.choice(_ALTERED)} {answer}")
+    return rng.choice(STATED).format(rng.choice(_ALTERED).format(answer))
 
 
 def _split(answer: str, other: str, rng: random.Random) -> str:
@@ -268,7 +277,7 @@ def _other_of_kind(answer: str, rng: random.Random) -> str:
 
 
 def _other_number(answer: str, rng: random.Random) -> str:
-    """Another answer, as often near the given one as not."""
+    """Another answer, more often near the given one than not: a digit exchanged, added or left out."""
     digits = [place for place, letter in enumerate(answer) if letter.isdigit()]
     while True:
         kind = rng.random()
@@ -277,6 +286,9 @@ def _other_number(answer: str, rng: random.Random) -> str:
             found = answer[:place] + str(rng.randrange(10)) + answer[place + 1 :]
         elif kind < 0.6:
             found = answer + "0"
+        elif kind < 0.7 and len(digits) > 1:
+            place = rng.choice(digits)
+            found = answer[:place] + answer[place + 1 :]
         else:
             found = _number(rng)
         has_leading_zero = len(found) > 1 and found[0] == "0" and found[1].isdigit()
