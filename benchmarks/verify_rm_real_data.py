@@ -40,7 +40,8 @@ SETTINGS = [
     "verify_rm.scratch.matching_lr=4e-3", "verify_rm.optimizer=muon", "verify_rm.lr=2e-3",
     "verify_rm.batch_size=64", "verify_rm.answer_spans=[60, 160, 400]",
     "verify_rm.swapped_references=true", "verify_rm.num_canary_problems=100", "verify_rm.num_epochs=1",
-    "verify_rm.validate_every=30",
+    "verify_rm.validate_every=30", "verify_rm.num_decoys=23", "verify_rm.matching_fraction=0.5",
+    "verify_rm.hostile_fraction=0.25",
 ]  # fmt: skip
 
 
