@@ -171,9 +171,10 @@ class Server:
             where = f"--token-file {self.place.token_file}" if self.place.token_file else f"${TOKEN_ENV}"
             has = "is not accepted" if self.place.token() else "is not set"
             word = f"the token ({where}) {has}" if status == 401 else "access is denied"
+            namespace = self.place.namespace or "(none given: --namespace)"
             return (
-                f"{who}: {status}, {word}; get a new token (kubectl create token), and check that its "
-                f"account may use namespace {self.place.namespace or '(none given: --namespace)'}"
+                f"{who}: {status}, {word}: {_message(error)}; get a new token (kubectl create token), and "
+                f"check that its account may use namespace {namespace}"
             )
         if status == 404:
             return (

@@ -29,8 +29,11 @@ _LARGE = "kMGTPE"
 
 MIN_MEMORY = "64Mi"
 """No container of ours starts in less: importing kfp alone takes more."""
-_CEILING = 2**63
-"""Kubernetes counts bytes and thousandths of a CPU in 64 bits."""
+_MAX_BYTES = 2**63 - 1
+"""Kubernetes counts bytes in 64 bits."""
+_MAX_CPUS = 10_000
+"""No machine has as many. `4Gi` CPUs are a memory in the wrong place, and Kubernetes would look for them for
+ever."""
 
 
 def _text(pattern: str, what: str, *, longest: int = 253) -> AfterValidator:
@@ -120,14 +123,14 @@ def _without_float(value: object) -> object:
 
 
 def _check_cpus(value: int | str) -> int | str:
-    if not 0 < quantity(str(value)) * 1000 < _CEILING:
+    if not 0 < quantity(str(value)) <= _MAX_CPUS:
         raise ValueError("is no number of CPUs that a task can have: write more than 0, such as 4 or 500m")
     return value
 
 
 def _check_memory(text: str) -> str:
     found = quantity(text)
-    if not quantity(MIN_MEMORY) <= found < _CEILING:
+    if not quantity(MIN_MEMORY) <= found <= _MAX_BYTES:
         raise ValueError(
             f"is {found:.0f} bytes, in which no task can work: write its unit, at least "
             f"{MIN_MEMORY}, such as 16Gi"

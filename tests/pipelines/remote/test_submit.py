@@ -170,7 +170,14 @@ def test_the_token_is_sent_and_never_shown(
     ("fault", "message"),
     [
         (Fault("GET", "/healthz", 401), "cannot connect: 401, the token ($KFP_TOKEN) is not set"),
-        (Fault("GET", "/pipelines", 403), "cannot list pipelines: 403, access is denied; get a new token"),
+        (
+            Fault("GET", "/healthz", 401, kind="text/plain", body="Jwt issuer is not configured"),
+            "401, the token ($KFP_TOKEN) is not set: 'Jwt issuer is not configured'; get a new token",
+        ),
+        (
+            Fault("GET", "/pipelines", 403, message="User 'me' is not authorized"),
+            """pipelines: 403, access is denied: "User 'me' is not authorized"; get a new token""",
+        ),
         (Fault("GET", "/pipelines", 404), "cannot list pipelines: 404, not found; check --host"),
         (
             Fault("POST", "/pipelines", 409, message="taken"),
