@@ -18,6 +18,7 @@ from cooper_rl.errors import ConfigError, DataError, WriteConflictError
 from cooper_rl.models import precision
 from cooper_rl.models.verify_rm import VerifyRM, make_from_scratch, save_verify_rm
 from cooper_rl.storage.local import LocalStore
+from cooper_rl.training import gate
 from tests.api.rewarding import HELD_OUT, PROBLEMS, REPLAY, RULE, ask, make_reward, same_weights
 from tests.full_disk import no_file_beyond
 
@@ -134,6 +135,37 @@ def test_the_log_of_its_folder_is_written_once_in_pieces(
     with CooperReward(tmp_path / "verify_rm", folder=run, **options) as again:
         assert without_seconds(again) == without_seconds(straight)
         assert again.pairs == straight.pairs
+        assert same_weights(again.verify_rm, straight.verify_rm)
+
+
+def test_ctrl_c_in_an_update_leaves_the_checkpoint_before(make_verify_rm, tmp_path, monkeypatch) -> None:
+    """It comes when the weights were stepped and the gate has yet to look at them."""
+    save_verify_rm(make_verify_rm(0), tmp_path / "verify_rm")
+    options: Any = {
+        "config": {"checkpoint_every": 2, "reward": {"lr": 1e-3}},
+        "rule": RULE,
+        "held_out": HELD_OUT,
+        "folder": tmp_path / "run",
+        "device": "cpu",
+    }
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    reward = CooperReward(tmp_path / "verify_rm", **options)
+    for _ in range(3):
+        ask(reward)
+    with monkeypatch.context() as late:
+        late.setattr(gate, "read_gate", interrupt)
+        with pytest.raises(KeyboardInterrupt), reward:
+            ask(reward)
+    with (
+        CooperReward(tmp_path / "verify_rm", **options) as again,
+        CooperReward(tmp_path / "verify_rm", **(options | {"folder": None})) as straight,
+    ):
+        assert again.step == 2
+        for _ in range(2):
+            ask(straight)
         assert same_weights(again.verify_rm, straight.verify_rm)
 
 
