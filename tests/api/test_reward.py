@@ -209,6 +209,21 @@ def test_it_learns_where_the_trainer_calls_without_gradients(make_verify_rm) -> 
         assert not same_weights(before, reward.verify_rm)
 
 
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_autocast_of_the_trainer_changes_no_number(make_verify_rm, precision: str) -> None:
+    """As a Lightning module's `training_step` calls it."""
+    config = {"precision": precision}
+    with (
+        make_reward(make_verify_rm, config=config) as plain,
+        make_reward(make_verify_rm, config=config) as rounded,
+    ):
+        for _ in range(2):
+            expected = ask(plain)
+            with torch.autocast("cpu", torch.bfloat16):
+                assert ask(rounded) == expected
+        assert same_weights(plain.verify_rm, rounded.verify_rm)
+
+
 def test_chat_messages_are_read_as_question_and_completion(make_verify_rm) -> None:
     """The system prompt is no part of the question; blocks of text are joined."""
     plain = make_reward(make_verify_rm)

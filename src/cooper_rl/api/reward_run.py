@@ -186,8 +186,13 @@ class RewardRun:
         step = self.step + 1
         self._is_torn = True
         try:
-            # Trainers call rewards without gradients, some in inference mode.
-            with torch.inference_mode(False), torch.enable_grad():
+            # Trainers call rewards without gradients, some in inference mode or under autocast, which would
+            # round in the backward.
+            with (
+                torch.inference_mode(False),
+                torch.enable_grad(),
+                torch.autocast(learner.verify_rm.device.type, enabled=False),
+            ):
                 learner.begin_pairs(*self._without_held_out(scored), step=step)
                 learned = learner.learn(row.seconds, step=step)
         except CooperError:
