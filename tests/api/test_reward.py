@@ -224,6 +224,18 @@ def test_autocast_of_the_trainer_changes_no_number(make_verify_rm, precision: st
         assert same_weights(plain.verify_rm, rounded.verify_rm)
 
 
+def test_the_default_type_of_the_trainer_changes_no_number(make_verify_rm) -> None:
+    """As of one that makes its models in bf16 without naming the type at each of them."""
+    with make_reward(make_verify_rm) as plain, make_reward(make_verify_rm) as other:
+        expected = [ask(plain), ask(plain)]
+        torch.set_default_dtype(torch.bfloat16)
+        try:
+            assert [ask(other), ask(other)] == expected
+        finally:
+            torch.set_default_dtype(torch.float32)
+        assert same_weights(plain.verify_rm, other.verify_rm)
+
+
 def test_chat_messages_are_read_as_question_and_completion(make_verify_rm) -> None:
     """The system prompt is no part of the question; blocks of text are joined."""
     plain = make_reward(make_verify_rm)

@@ -183,7 +183,7 @@ class VerifyRM:
 
     def _score(self, items: Sequence[VerifyItem], max_tokens_per_batch: int) -> list[float]:
         groups = self.encode_compared(items)
-        logits = torch.zeros(len(groups))
+        logits = torch.zeros(len(groups), dtype=torch.float32, device="cpu")
         for batch in self.split(groups, max_tokens_per_batch):
             logits[batch] = self.counted_logits([groups[index] for index in batch]).cpu()
         return torch.sigmoid(logits).tolist()
