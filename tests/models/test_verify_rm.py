@@ -108,6 +108,17 @@ def test_a_scratch_model_brings_a_tokenizer_that_keeps_every_text(tmp_path: Path
     assert loaded.tokenizer(texts)["input_ids"] == made.tokenizer(texts)["input_ids"]
 
 
+def test_a_scratch_model_is_in_fp32_whatever_the_processes_default_type_is() -> None:
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        made = make_from_scratch(
+            ["1 + 1 = 2"], ScratchModel(hidden_size=16, num_layers=1), seed=5, device=CPU
+        )
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert {weight.dtype for weight in made.model.parameters()} == {torch.float32}
+
+
 def test_a_policy_in_verify_rms_place_is_refused(make_policy, tmp_path: Path) -> None:
     save_policy(make_policy(0), tmp_path / "policy")
     with pytest.raises(ModelError, match=r"Qwen2ForCausalLM; a \.\.\.ForSequenceClassification checkpoint"):

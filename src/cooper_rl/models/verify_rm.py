@@ -284,7 +284,7 @@ def make_from_scratch(
     )
     config.num_labels = 1
     with _drawing(seed):
-        model = AutoModelForSequenceClassification.from_config(config).to(device).eval()
+        model = AutoModelForSequenceClassification.from_config(config, dtype=torch.float32).to(device).eval()
         return new_verify_rm(model, tokenizer, is_random=True)
 
 
