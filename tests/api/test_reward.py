@@ -1,6 +1,7 @@
 """CooperReward against the step of `train_cooper`, its checkpoints, and what it refuses."""
 
 import copy
+import itertools
 import pickle
 from dataclasses import replace
 from typing import Any
@@ -18,7 +19,7 @@ from cooper_rl.errors import (
     HackingError,
     TrainingError,
 )
-from cooper_rl.models.verify_rm import save_verify_rm
+from cooper_rl.models.verify_rm import VerifyRM, save_verify_rm
 from cooper_rl.schema.data import VerifyExample
 from cooper_rl.tiny.assistant import TinyAssistant
 from cooper_rl.training import reward_learner
@@ -206,6 +207,33 @@ def test_it_learns_where_the_trainer_calls_without_gradients(make_verify_rm) -> 
         with torch.inference_mode():
             ask(reward)
         assert not same_weights(before, reward.verify_rm)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_autocast_of_the_trainer_changes_no_number(make_verify_rm, precision: str) -> None:
+    """As a Lightning module's `training_step` calls it."""
+    config = {"precision": precision}
+    with (
+        make_reward(make_verify_rm, config=config) as plain,
+        make_reward(make_verify_rm, config=config) as rounded,
+    ):
+        for _ in range(2):
+            expected = ask(plain)
+            with torch.autocast("cpu", torch.bfloat16):
+                assert ask(rounded) == expected
+        assert same_weights(plain.verify_rm, rounded.verify_rm)
+
+
+def test_the_default_type_of_the_trainer_changes_no_number(make_verify_rm) -> None:
+    """As of one that makes its models in bf16 without naming the type at each of them."""
+    with make_reward(make_verify_rm) as plain, make_reward(make_verify_rm) as other:
+        expected = [ask(plain), ask(plain)]
+        torch.set_default_dtype(torch.bfloat16)
+        try:
+            assert [ask(other), ask(other)] == expected
+        finally:
+            torch.set_default_dtype(torch.float32)
+        assert same_weights(plain.verify_rm, other.verify_rm)
 
 
 def test_chat_messages_are_read_as_question_and_completion(make_verify_rm) -> None:
@@ -475,6 +503,32 @@ def test_a_step_that_failed_takes_its_pairs_again(make_verify_rm, monkeypatch) -
             assert ask(failing) == ask(whole)
         assert failing.pairs == whole.pairs
         assert same_weights(failing.verify_rm, whole.verify_rm)
+
+
+def test_a_step_that_ran_out_of_memory_is_taken_again_from_no_gradient(make_verify_rm, monkeypatch) -> None:
+    """It fails in its second batch; the first one has left a gradient by then."""
+    config = {"max_tokens_per_batch": 60}
+    with (
+        make_reward(make_verify_rm, config=config) as whole,
+        make_reward(make_verify_rm, config=config) as failing,
+    ):
+        with monkeypatch.context() as short:
+            short.setattr(VerifyRM, "counted_logits", _fail_in_the_second_batch())
+            with pytest.raises(TrainingError, match="out of memory"):
+                ask(failing)
+        assert ask(failing) == ask(whole)
+        assert same_weights(failing.verify_rm, whole.verify_rm)
+
+
+def _fail_in_the_second_batch() -> Any:
+    compute, trained = VerifyRM.counted_logits, itertools.count(1)
+
+    def fail(verify_rm: VerifyRM, groups: Any) -> torch.Tensor:
+        if torch.is_grad_enabled() and next(trained) == 2:
+            raise RuntimeError("CUDA out of memory")
+        return compute(verify_rm, groups)
+
+    return fail
 
 
 def test_a_gradient_that_is_not_finite_leaves_the_step_undone(make_verify_rm) -> None:

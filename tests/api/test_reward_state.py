@@ -14,11 +14,13 @@ from cooper_rl.checkpoints import run_state
 from cooper_rl.checkpoints.manifest import MANIFEST, dump_manifest
 from cooper_rl.checkpoints.reading import read_manifest
 from cooper_rl.config.models import ScratchModel
-from cooper_rl.errors import ConfigError, WriteConflictError
+from cooper_rl.errors import ConfigError, DataError, WriteConflictError
 from cooper_rl.models import precision
 from cooper_rl.models.verify_rm import VerifyRM, make_from_scratch, save_verify_rm
 from cooper_rl.storage.local import LocalStore
+from cooper_rl.training import gate
 from tests.api.rewarding import HELD_OUT, PROBLEMS, REPLAY, RULE, ask, make_reward, same_weights
+from tests.full_disk import no_file_beyond
 
 DATA = Path(__file__).parents[1] / "data"
 
@@ -134,6 +136,59 @@ def test_the_log_of_its_folder_is_written_once_in_pieces(
         assert without_seconds(again) == without_seconds(straight)
         assert again.pairs == straight.pairs
         assert same_weights(again.verify_rm, straight.verify_rm)
+
+
+def test_ctrl_c_in_an_update_leaves_the_checkpoint_before(make_verify_rm, tmp_path, monkeypatch) -> None:
+    """It comes when the weights were stepped and the gate has yet to look at them."""
+    save_verify_rm(make_verify_rm(0), tmp_path / "verify_rm")
+    options: Any = {
+        "config": {"checkpoint_every": 2, "reward": {"lr": 1e-3}},
+        "rule": RULE,
+        "held_out": HELD_OUT,
+        "folder": tmp_path / "run",
+        "device": "cpu",
+    }
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    reward = CooperReward(tmp_path / "verify_rm", **options)
+    for _ in range(3):
+        ask(reward)
+    with monkeypatch.context() as late:
+        late.setattr(gate, "read_gate", interrupt)
+        with pytest.raises(KeyboardInterrupt), reward:
+            ask(reward)
+    with (
+        CooperReward(tmp_path / "verify_rm", **options) as again,
+        CooperReward(tmp_path / "verify_rm", **(options | {"folder": None})) as straight,
+    ):
+        assert again.step == 2
+        for _ in range(2):
+            ask(straight)
+        assert same_weights(again.verify_rm, straight.verify_rm)
+
+
+@pytest.mark.parametrize("file", ["verify_rm/model.safetensors", reward_state.OPTIMIZER])
+def test_a_disk_that_fills_up_under_a_checkpoint_is_told_and_the_next_one_has_all_steps(
+    make_verify_rm, tmp_path, file: str
+) -> None:
+    """The optimiser's file is the largest: the disk most often fills up under it."""
+    save_verify_rm(make_verify_rm(0), tmp_path / "verify_rm")
+    options: Any = {
+        "config": {"checkpoint_every": 1},
+        "rule": RULE,
+        "folder": tmp_path / "run",
+        "device": "cpu",
+    }
+    with CooperReward(tmp_path / "verify_rm", **options) as reward:
+        ask(reward)
+        size = (tmp_path / "run/step-000001" / file).stat().st_size
+        with no_file_beyond(size - 1), pytest.raises(DataError, match=r"cannot be .*File too large"):
+            ask(reward)
+        assert reward.step == 2
+        ask(reward)
+    assert rows_of_pieces(tmp_path / "run", "metrics.jsonl") == [1, 2]
 
 
 def test_neither_memory_nor_checkpoints_grow_with_the_steps(make_verify_rm, tmp_path, monkeypatch) -> None:

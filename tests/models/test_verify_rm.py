@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
+from transformers.integrations import deepspeed
 
 from cooper_rl.config.models import ScratchModel
 from cooper_rl.errors import ModelError, TrainingError
@@ -106,6 +107,37 @@ def test_a_scratch_model_brings_a_tokenizer_that_keeps_every_text(tmp_path: Path
     assert loaded.score(ITEMS) == pytest.approx(made.score(ITEMS), abs=1e-6)
     texts = [odd, "a\n\nb", "can't  7", "e\u0301", "  \t x\r\n"]
     assert loaded.tokenizer(texts)["input_ids"] == made.tokenizer(texts)["input_ids"]
+
+
+def test_a_scratch_model_is_in_fp32_whatever_the_processes_default_type_is() -> None:
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        made = make_from_scratch(
+            ["1 + 1 = 2"], ScratchModel(hidden_size=16, num_layers=1), seed=5, device=CPU
+        )
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert {weight.dtype for weight in made.model.parameters()} == {torch.float32}
+
+
+class ZeRO3:
+    """The configuration of a trainer that divides its models over its processes."""
+
+    def is_zero3(self) -> bool:
+        return True
+
+
+def test_a_trainer_that_divides_its_models_has_a_whole_verify_rm(make_verify_rm, tmp_path: Path) -> None:
+    """As Transformers' trainers do with DeepSpeed while their arguments live. Its own models stay divided."""
+    save_verify_rm(made := make_verify_rm(0), tmp_path / "rm")
+    arguments = ZeRO3()
+    deepspeed.set_hf_deepspeed_config(arguments)
+    try:
+        loaded = load_verify_rm(tmp_path / "rm", device=CPU)
+        assert deepspeed.is_deepspeed_zero3_enabled()
+    finally:
+        deepspeed.unset_hf_deepspeed_config()
+    assert loaded.score(ITEMS) == made.score(ITEMS)
 
 
 def test_a_policy_in_verify_rms_place_is_refused(make_policy, tmp_path: Path) -> None:

@@ -442,6 +442,12 @@ def test_the_command_refuses_what_cannot_be_served(
     assert "group_size: not read by a reward" in capsys.readouterr().err
     assert main([*common, "--set", "max_batch=4"]) == 2
     assert "max_batch: unknown key" in capsys.readouterr().err
+    for pattern, said in (
+        ("user (.*", "no regular expression: missing )"),
+        ("user .*", "has no group: put parentheses round"),
+    ):
+        assert main([*common, "--set", f"question_pattern='{pattern}'"]) == 2
+        assert said in capsys.readouterr().err
     assert main(["serve", "--learn", "--verify-rm", str(tmp_path), "--state", str(tmp_path)]) == 2
     assert str(tmp_path) in capsys.readouterr().err
 

@@ -215,7 +215,10 @@ class CooperReward:
             save_verify_rm(self.verify_rm, Path(folder))
 
     def close(self) -> None:
-        """Write the last checkpoint, where there is a folder, and end the worker processes."""
+        """Write the last checkpoint, where there is a folder, and end the worker processes.
+
+        After Ctrl-C in the middle of an update there is nothing to write: the checkpoint before stays.
+        """
         with self._lock:
             if self._run is not None and not self._is_closed:
                 self._is_closed = True

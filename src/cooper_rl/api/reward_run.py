@@ -35,7 +35,7 @@ from cooper_rl.checkpoints.versions import VERIFY_RM, recorded_precision, say_di
 from cooper_rl.config.section import flatten
 from cooper_rl.distributed.trainable import SingleProcess
 from cooper_rl.domains.open import default_domain
-from cooper_rl.errors import ConfigError, HackingError
+from cooper_rl.errors import ConfigError, CooperError, HackingError
 from cooper_rl.machine.scratch import scratch_folder
 from cooper_rl.method.questions import question_key
 from cooper_rl.models.precision import settle
@@ -89,6 +89,8 @@ class RewardRun:
         self._stack = ExitStack()
         self._saved_step: int | None = 0
         """None: its own folder does not hold what was loaded from elsewhere."""
+        self._is_torn = False
+        """Ctrl-C broke an update off, of which a part may be done."""
         self.step = 0
         self.metrics: deque[StepMetrics] = deque(maxlen=NUM_METRICS)
         """Of the newest steps, oldest first."""
@@ -182,10 +184,20 @@ class RewardRun:
         """
         learner, config, row = self._learner, self._settings.config, scored.metrics
         step = self.step + 1
-        # Trainers call rewards without gradients, some in inference mode.
-        with torch.inference_mode(False), torch.enable_grad():
-            learner.begin_pairs(*self._without_held_out(scored), step=step)
-            learned = learner.learn(row.seconds, step=step)
+        self._is_torn = True
+        try:
+            # Trainers call rewards without gradients, some in inference mode or under autocast, which would
+            # round in the backward.
+            with (
+                torch.inference_mode(False),
+                torch.enable_grad(),
+                torch.autocast(learner.verify_rm.device.type, enabled=False),
+            ):
+                learner.begin_pairs(*self._without_held_out(scored), step=step)
+                learned = learner.learn(row.seconds, step=step)
+        except CooperError:
+            self._is_torn = False  # the weights are as before
+            raise
         row.verify_rm = describe_verify_rm(scored.anchor_score, learned.update)
         row.pairs, row.gate = learned.made, learned.gate
         row.judge = describe_judge(len(scored.scores.judge or ()), learned.pairing)
@@ -199,6 +211,7 @@ class RewardRun:
             self._settings.config.active_monitor, self._run, row, key="monitor.action"
         )
         self._run = self._run.after(row, monitor)
+        self._is_torn = False
         if step == NUM_STEPS_WITHOUT_PAIRS and config.trains_verify_rm and not self._run.num_pairs:
             _tell_of_no_pairs(scored)
         try:
@@ -255,9 +268,12 @@ class RewardRun:
         return found is not None
 
     def close(self, *, saves: bool = True) -> None:
-        """Write the last checkpoint, where there is a folder, and end the worker processes."""
+        """Write the last checkpoint, where there is a folder, and end the worker processes.
+
+        Ctrl-C in an update leaves the checkpoint before: the weights are of no step.
+        """
         try:
-            if saves and self._store is not None and self.step != self._saved_step:
+            if saves and not self._is_torn and self._store is not None and self.step != self._saved_step:
                 self._save(self._store)
         finally:
             self._stack.close()
@@ -277,6 +293,7 @@ class RewardRun:
         if said is not None:
             logger.warning("cooper_reward: %s", said)
         self._saved_step = state.step if is_own else None
+        self._is_torn = False
         self._unlogged = (state.unlogged if is_own else None) or LogRows()
         if not is_own and self._store is not None:
             self._store.forget_log()  # of its own folder, which has other steps

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from cooper_rl.checkpoints.identity import RunIdentity
@@ -30,6 +31,7 @@ from cooper_rl.checkpoints.store import CheckpointStore
 from cooper_rl.checkpoints.versions import VERIFY_RM, numeric_versions
 from cooper_rl.config.cooper import MonitorConfig
 from cooper_rl.config.infrastructure import StorageConfig
+from cooper_rl.errors import DataError
 from cooper_rl.machine.scratch import scratch_folder
 from cooper_rl.models.verify_rm import VerifyItem, VerifyRM, load_verify_rm, save_verify_rm
 from cooper_rl.records.files import read_report, write_records, write_report
@@ -89,17 +91,23 @@ def write_state(state: RewardState, store: CheckpointStore) -> None:
         DataError, StorageError: it cannot be written; the checkpoint before stands.
         WriteConflictError: another process wrote there since this store was last read or written.
     """
-    with scratch_folder() as draft:
-        save_verify_rm(state.verify_rm, draft / "verify_rm")
-        save_file(dict(state.optimizer), draft / OPTIMIZER)
-        write_report(draft / RUN_STATE, state.run)
-        write_metrics(draft / METRICS, state.metrics)
-        if state.unlogged is not None:
-            _write_piece(draft / LOGS, state.unlogged)
-        write_records(draft / PENDING, state.pending)
-        rows = (json.dumps(item._asdict(), ensure_ascii=False) + "\n" for item in state.anchors)
-        (draft / ANCHORS).write_text("".join(rows), encoding="utf-8")
-        store.publish(draft, step=state.step, score=None, versions=versions_here(state.verify_rm))
+    try:
+        with scratch_folder() as draft:
+            save_verify_rm(state.verify_rm, draft / "verify_rm")
+            save_file(dict(state.optimizer), draft / OPTIMIZER)
+            write_report(draft / RUN_STATE, state.run)
+            write_metrics(draft / METRICS, state.metrics)
+            if state.unlogged is not None:
+                _write_piece(draft / LOGS, state.unlogged)
+            write_records(draft / PENDING, state.pending)
+            rows = (json.dumps(item._asdict(), ensure_ascii=False) + "\n" for item in state.anchors)
+            (draft / ANCHORS).write_text("".join(rows), encoding="utf-8")
+            store.publish(draft, step=state.step, score=None, versions=versions_here(state.verify_rm))
+    except (OSError, SafetensorError) as error:
+        raise DataError(
+            f"the reward's checkpoint of step {state.step} cannot be drafted ({error}); free space in the "
+            "folder for temporary files, or set TMPDIR. The checkpoint before is unharmed"
+        ) from error
 
 
 def versions_here(verify_rm: VerifyRM) -> dict[str, str]:

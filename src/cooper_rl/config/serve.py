@@ -1,6 +1,7 @@
 """Configuration of the HTTP servers. Set on the command line; no preset holds it."""
 
 import ipaddress
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -104,6 +105,16 @@ class ServeConfig(HttpConfig):
     """How long the first waiting request waits for others to join its batch."""
 
 
+def _check_pattern(pattern: str) -> str:
+    try:
+        num_groups = re.compile(pattern).groups
+    except re.error as error:
+        raise ValueError(f"{pattern!r} is no regular expression: {error}") from error
+    if not num_groups:
+        raise ValueError(f"{pattern!r} has no group: put parentheses round what is the question")
+    return pattern
+
+
 class LearnConfig(HttpConfig):
     """`serve --learn`: rewards for whole batches, from which VerifyRM learns."""
 
@@ -128,7 +139,7 @@ class LearnConfig(HttpConfig):
     kept_rewards: int = Field(default=100_000, ge=1)
     """Newest rewards of a run that are kept for repeated requests; a repeated request that is older counts as
     new."""
-    question_pattern: str | None = None
+    question_pattern: Annotated[str, AfterValidator(_check_pattern)] | None = None
     """OpenRLHF sends templated prompts: a regular expression whose first group is the question, such as
     `(?s)<\\|im_start\\|>user\\n(.*?)<\\|im_end\\|>`. None: the whole prompt is the question."""
     end_tokens: tuple[str, ...] = (

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers.integrations import deepspeed
 from transformers.utils.logging import disable_progress_bar
 
 from cooper_rl.errors import DataError, ModelError
@@ -226,7 +227,11 @@ def load_model(kind: Any, name: str, *, device: torch.device, **options: Any) ->
     disable_progress_bar()  # a bar breaks the progress lines
     remedy = "end what else runs on this device, or take a larger one"
     try:
-        with explains_memory(name, remedy), _without_load_report() if new_weights else nullcontext():
+        with (
+            explains_memory(name, remedy),
+            _undivided(),
+            _without_load_report() if new_weights else nullcontext(),
+        ):
             model, info = kind.from_pretrained(
                 name,
                 dtype=torch.float32,
@@ -252,6 +257,20 @@ def load_model(kind: Any, name: str, *, device: torch.device, **options: Any) ->
         keep_freed_memory()
         limit_kept_kernels()
     return model
+
+
+@contextmanager
+def _undivided() -> Iterator[None]:
+    """In the block models are loaded whole, also in a trainer with ZeRO 3, whose models the library divides.
+
+    The first of its processes alone loads VerifyRM, and would wait for the others' parts.
+    """
+    held = deepspeed._hf_deepspeed_config_weak_ref  # pyright: ignore[reportPrivateUsage] no question asks for it
+    deepspeed.unset_hf_deepspeed_config()
+    try:
+        yield
+    finally:
+        deepspeed._hf_deepspeed_config_weak_ref = held  # pyright: ignore[reportPrivateUsage] as above
 
 
 @contextmanager

@@ -183,7 +183,7 @@ class VerifyRM:
 
     def _score(self, items: Sequence[VerifyItem], max_tokens_per_batch: int) -> list[float]:
         groups = self.encode_compared(items)
-        logits = torch.zeros(len(groups))
+        logits = torch.zeros(len(groups), dtype=torch.float32, device="cpu")
         for batch in self.split(groups, max_tokens_per_batch):
             logits[batch] = self.counted_logits([groups[index] for index in batch]).cpu()
         return torch.sigmoid(logits).tolist()
@@ -284,7 +284,7 @@ def make_from_scratch(
     )
     config.num_labels = 1
     with _drawing(seed):
-        model = AutoModelForSequenceClassification.from_config(config).to(device).eval()
+        model = AutoModelForSequenceClassification.from_config(config, dtype=torch.float32).to(device).eval()
         return new_verify_rm(model, tokenizer, is_random=True)
 
 

@@ -55,6 +55,8 @@ def update_verify_rm(
     if not pairs and not labelled:
         return None
     trained = as_trainable(verify_rm.model, optimizer)
+    # An update that ran out of memory left the gradient of its first batches, and its step is taken again.
+    verify_rm.model.zero_grad()
     with trained.averaging(config.reward.ema_decay):
         with trained.gather(), recomputing(verify_rm.model, is_on=config.gradient_checkpointing):
             own = _backward_pairs(verify_rm, trained, pairs, config)

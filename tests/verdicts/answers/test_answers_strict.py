@@ -335,6 +335,11 @@ ROUNDED = [
     ("0.59", "0.5951", "incorrect"),
     ("0.5", "0.52", "incorrect"),
     (r"33.33\%", "33.334", "incorrect"),
+    (r"\frac13", r"33.33\%", "unparsable"),
+    (r"\frac13", r"33.5\%", "incorrect"),
+    ("0.1234", r"12.3\%", "unparsable"),
+    ("0.123", r"12.34\%", "incorrect"),
+    (r"\frac14", r"25.01\%", "incorrect"),
 ]
 WORDS = [
     ("Tuesday", r"\text{tuesday}", "correct"),

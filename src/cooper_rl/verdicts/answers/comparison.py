@@ -112,18 +112,20 @@ MIN_DIGITS = 3
 
 
 def _is_coarser(reference: Quantity, answer: Quantity) -> bool:
-    """85.71 for 600/7 and 118 % for 117.95 %: only the question tells whether that many digits do."""
-    if (
-        reference.value.denominator == 1
-        or not answer.digits
-        or (reference.unit == "%") != (answer.unit == "%")
-    ):
+    """85.71 for 600/7, 33.33 % for 1/3 and 118 % for 117.95 %: only the question tells whether that many
+    digits do."""
+    value, decimals = reference.value, reference.decimals
+    if answer.unit == "%" and not reference.unit:
+        value, decimals = value * 100, None if decimals is None else decimals - 2
+    elif (reference.unit == "%") != (answer.unit == "%"):
+        return False
+    if value.denominator == 1 or not answer.digits:
         return False
     written = answer.decimals or 0
-    if reference.decimals is not None and written >= reference.decimals:
+    if decimals is not None and written >= decimals:
         return False
     num_digits = len(answer.digits.lstrip("0")) + written if answer.digits.strip("0") else written
-    distance = abs(answer.value - reference.value) / answer.scale
+    distance = abs(answer.value - value) / answer.scale
     return num_digits >= MIN_DIGITS and distance <= Fraction(1, 10**written)
 
 
