@@ -448,6 +448,8 @@ def test_the_command_refuses_what_cannot_be_served(
     ):
         assert main([*common, "--set", f"question_pattern='{pattern}'"]) == 2
         assert said in capsys.readouterr().err
+    assert main([*common, "--set", 'end_tokens=["</s>", ""]']) == 2
+    assert "end_tokens" in capsys.readouterr().err
     assert main(["serve", "--learn", "--verify-rm", str(tmp_path), "--state", str(tmp_path)]) == 2
     assert str(tmp_path) in capsys.readouterr().err
 

@@ -142,7 +142,7 @@ class LearnConfig(HttpConfig):
     question_pattern: Annotated[str, AfterValidator(_check_pattern)] | None = None
     """OpenRLHF sends templated prompts: a regular expression whose first group is the question, such as
     `(?s)<\\|im_start\\|>user\\n(.*?)<\\|im_end\\|>`. None: the whole prompt is the question."""
-    end_tokens: tuple[str, ...] = (
+    end_tokens: tuple[Annotated[str, Field(min_length=1)], ...] = (
         "<|im_end|>",
         "<|endoftext|>",
         "<|eot_id|>",
