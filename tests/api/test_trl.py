@@ -70,7 +70,7 @@ class Right(CooperReward):
     def __call__(self, completions, **columns):
         answers = columns["reference_answer"]
         made = [
-            f"#### {a}" if n % 2 == 0 else c
+            f"#### {a}\n" if n % 2 == 0 else c
             for n, (a, c) in enumerate(zip(answers, completions, strict=True))
         ]
         return super().__call__(made, **columns)
@@ -233,3 +233,26 @@ def test_two_processes_learn_on_the_first_from_the_groups_of_both(start: Path) -
 
 if __name__ == "__main__":
     train_in_a_process(Path(sys.argv[1]))
+
+
+class Stated(CooperReward):
+    """The right answer in place of every completion; each is as long as the trainer allows."""
+
+    def __init__(self, start: Path, *, are_ended: bool) -> None:
+        super().__init__(start / "verify_rm", rule=RULE, device="cpu")
+        self._are_ended = are_ended
+
+    def __call__(self, completions, **columns):
+        trainer = columns["log_metric"].__self__
+        last = trainer.eos_token_ids[0] if self._are_ended else trainer.eos_token_ids[0] + 1
+        columns["completion_ids"] = [[1] * (trainer.max_completion_length - 1) + [last] for _ in completions]
+        return super().__call__([f"#### {answer}" for answer in columns["reference_answer"]], **columns)
+
+
+@pytest.mark.parametrize("are_ended", [True, False])
+def test_a_number_at_the_end_of_a_cut_completion_is_no_answer(start: Path, are_ended: bool) -> None:
+    with Stated(start, are_ended=are_ended) as reward:
+        make_trainer(start, reward, rows(), max_steps=1).train()
+        (found,) = reward.metrics
+    assert found["rollout/rule_accuracy"] == are_ended
+    assert found["rollout/rule_unparsable"] == (not are_ended)

@@ -4,6 +4,7 @@ from functools import cache
 from typing import Any
 
 from cooper_rl import CooperError, RewardClient
+from cooper_rl.api.trl import find_cut
 
 connect = cache(RewardClient.from_environment)
 
@@ -18,6 +19,7 @@ def cooper_reward(
     trainer = getattr(log_metric, "__self__", None)
     is_alone = trainer is not None and trainer.accelerator.num_processes == 1
     is_evaluating = trainer is not None and not trainer.model.training
+    are_cut = find_cut(trainer, columns.get("completion_ids"))
     # A row without a reference answer is of another task: TRL leaves out a reward that is None.
     rows = [row for row, answer in enumerate(columns["reference_answer"]) if answer is not None]
     rewards = connect()(
@@ -25,6 +27,7 @@ def cooper_reward(
         prompts=[prompts[row] for row in rows],
         questions=[columns["question"][row] for row in rows] if "question" in columns else None,
         reference_answers=[columns["reference_answer"][row] for row in rows],
+        are_cut=None if are_cut is None else [are_cut[row] for row in rows],
         learn="never" if is_evaluating else "now" if is_alone else "later",
     )
     return [None if answer is None else rewards.pop(0) for answer in columns["reference_answer"]]

@@ -13,7 +13,7 @@ from typing import Any, Literal, Self
 import httpx
 
 from cooper_rl.addresses import redact, split_user
-from cooper_rl.api.rows import read_rows
+from cooper_rl.api.rows import Row, read_rows
 from cooper_rl.errors import ConfigError, ServerError
 from cooper_rl.outgoing import basic_authorization, describe, distrust_in, open_client, through
 from cooper_rl.schema.texts import fits_header
@@ -145,6 +145,7 @@ class RewardClient:
         questions: Sequence[str] | None = None,
         reference_answers: Sequence[str],
         group_ids: Sequence[object] | None = None,
+        are_cut: Sequence[bool] | None = None,
         learn: Literal["now", "later", "never"] = "now",
         request_id: str | None = None,
     ) -> list[float]:
@@ -156,6 +157,7 @@ class RewardClient:
             questions: In place of prompts, where they hold more than the question.
             reference_answers: One per completion.
             group_ids: Equal for completions of one problem; absent: consecutive equal questions are a group.
+            are_cut: Whether each completion reached the limit of its length; absent: not known.
             learn: `now`: the completions are one step of training. `later`: they are a part of one
                 (`collect_items`). `never`: they are only scored, as in an evaluation.
             request_id: Of a request that another process may send again; absent: a new one.
@@ -171,12 +173,13 @@ class RewardClient:
             questions=questions,
             reference_answers=reference_answers,
             group_ids=group_ids,
+            are_cut=are_cut,
         )
         rows = [row for row in found if row is not None]  # all of them
         if not rows:
             return []
         request_id = request_id or uuid.uuid4().hex
-        body = {"request_id": request_id, "learn": learn, "items": [row._asdict() for row in rows]}
+        body = {"request_id": request_id, "learn": learn, "items": [_as_item(row) for row in rows]}
         # A connection that a process and its fork share gives each of them the other's answers.
         if os.getpid() != self._pid:
             self._open()
@@ -254,6 +257,11 @@ class RewardClient:
                 "certificates=FILE (COOPER_REWARD_CERTIFICATES) with the authority that signed it, and the "
                 "server's name as the certificate has it"
             ) from error
+
+
+def _as_item(row: Row) -> dict[str, Any]:
+    """A row in a request; a server of an earlier version knows no `is_cut`."""
+    return {key: value for key, value in row._asdict().items() if key != "is_cut" or value}
 
 
 def _check_address(address: str, *, shown: str) -> None:

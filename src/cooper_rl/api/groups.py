@@ -16,11 +16,8 @@ class CompletionGroup:
     problem: Problem
     texts: tuple[str, ...]
     indices: tuple[int, ...]
-
-    @property
-    def finish_reasons(self) -> tuple[FinishReason | None, ...]:
-        """Trainers do not say how a completion ended."""
-        return (None,) * len(self.texts)
+    finish_reasons: tuple[FinishReason | None, ...]
+    """None: the trainer does not say how the completion ended."""
 
 
 def group_rows(rows: Sequence[Row]) -> list[CompletionGroup]:
@@ -52,5 +49,8 @@ def group_rows(rows: Sequence[Row]) -> list[CompletionGroup]:
             reference_answer=first.reference_answer,
         )
         texts = tuple(rows[index].completion for index in indices)
-        groups.append(CompletionGroup(problem, texts, tuple(indices)))
+        reasons: tuple[FinishReason | None, ...] = tuple(
+            "length" if rows[index].is_cut else None for index in indices
+        )
+        groups.append(CompletionGroup(problem, texts, tuple(indices), reasons))
     return groups

@@ -136,6 +136,7 @@ class CooperReward:
         questions: Sequence[str] | None = None,
         reference_answers: Sequence[str | None] | None = None,
         group_ids: Sequence[object] | None = None,
+        are_cut: Sequence[bool] | None = None,
         log_metric: Any = None,
         **columns: Any,
     ) -> list[float | None]:
@@ -151,6 +152,8 @@ class CooperReward:
             reference_answers: One per completion; absent: the trainer's column `reference_column`. None: the
                 completion belongs to another task of the data set. Its reward is None, which TRL leaves out.
             group_ids: Equal for completions of one problem; absent: consecutive equal questions are a group.
+            are_cut: Whether each completion reached the limit of its length; absent: TRL's trainer says it.
+                A number at the end of such a completion may be half of one, and is not its answer.
             log_metric: TRL's.
             columns: What else a trainer passes.
 
@@ -173,6 +176,9 @@ class CooperReward:
                     reference_answers=self._find_references(reference_answers, columns),
                     group_ids=group_ids,
                     has_other_tasks=True,
+                    are_cut=trl.find_cut(trainer, columns.get("completion_ids"))
+                    if are_cut is None
+                    else are_cut,
                 ),
             )
             own = parts[ranks.rank]

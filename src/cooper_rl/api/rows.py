@@ -20,6 +20,8 @@ class Row(NamedTuple):
     completion: str
     group: str | None
     """None: consecutive rows with the same question and reference answer are one group."""
+    is_cut: bool = False
+    """The completion reached the limit of its length, so that a number at its end may be half of one."""
 
 
 def read_rows(
@@ -30,11 +32,13 @@ def read_rows(
     reference_answers: Iterable[Any],
     group_ids: Iterable[Any] | None,
     has_other_tasks: bool = False,
+    are_cut: Iterable[bool] | None = None,
 ) -> list[Row | None]:
     """One row per completion; the question of a prompt is its last user message, or the whole plain text.
 
     With `has_other_tasks` a completion whose reference answer is None belongs to another task of the data
-    set, and has no row; else None is an error, as any value that is no answer.
+    set, and has no row; else None is an error, as any value that is no answer. `are_cut` is `Row.is_cut` of
+    each; None: not known.
 
     Raises:
         DataError: a text in place of a column, columns of different lengths, or a value that is no text;
@@ -48,10 +52,12 @@ def read_rows(
     asked = _column(asked, name)
     reference_answers = _column(reference_answers, "reference_answers")
     group_ids = None if group_ids is None else _column(group_ids, "group_ids")
+    are_cut = None if are_cut is None else _column(are_cut, "are_cut")
     columns = {
         name: asked,
         "reference_answers": reference_answers,
         **({} if group_ids is None else {"group_ids": group_ids}),
+        **({} if are_cut is None else {"are_cut": are_cut}),
     }
     for column, values in columns.items():
         if len(values) != len(completions):
@@ -67,6 +73,7 @@ def read_rows(
             reference_answer=_answer(reference_answers[index], index=index),
             completion=_text(completion, "assistant", column="completions", index=index, may_be_empty=True),
             group=None if group_ids is None else replace_surrogates(str(group_ids[index])),
+            is_cut=are_cut is not None and bool(are_cut[index]),
         )
         for index, completion in enumerate(completions)
     ]

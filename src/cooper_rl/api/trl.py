@@ -1,10 +1,10 @@
 """TRL round `CooperReward`: which of its calls train, and checkpoints beside the policy's.
 
 TRL (1.16) tells a reward function nothing of training or evaluation, but passes `log_metric`, a method of the
-trainer that calls. From it come the mode, the group size and the place of checkpoints.
+trainer that calls. From it come the mode, the place of checkpoints, and which completions were cut.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +31,14 @@ def trainer_of(log_metric: Any) -> Any | None:
     """The trainer that calls the reward; None: called by other code."""
     trainer = getattr(log_metric, "__self__", None)
     return trainer if hasattr(trainer, "add_callback") and hasattr(trainer, "model") else None
+
+
+def find_cut(trainer: Any | None, completion_ids: Sequence[Sequence[int]] | None) -> list[bool] | None:
+    """Whether each completion reached the trainer's limit without an end token; None: not known."""
+    ends, limit = (getattr(trainer, name, None) for name in ("eos_token_ids", "max_completion_length"))
+    if completion_ids is None or ends is None or limit is None:
+        return None
+    return [len(ids) >= limit and ids[-1] not in ends for ids in completion_ids]
 
 
 def follow(reward: "CooperReward", trainer: Any, *, has_folder: bool, begin: Callable[[], None]) -> None:

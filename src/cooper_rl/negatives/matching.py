@@ -63,11 +63,19 @@ DENIED = (
 )
 """All of them deny an answer and give no other one, in other words than the canary `negated_answer`."""
 _ALTERED = (
-    "twice {}", "two times {}", "double {}", "three times {}", "half of {}", "a third of {}", "a quarter of {}",
-    "the square of {}", "{} squared", "{} thousand", "{} dozen", "minus {}", "one less than {}", "{} minus one",
-    "more than {}", "less than {}", "at least {}", "at most {}",
+    "twice {}", "two times {}", "double {}", "three times {}", "half of {}", "a third of {}",
+    "a quarter of {}", "the square of {}", "{} squared", "{} thousand", "{} dozen", "minus {}",
+    "one less than {}", "{} minus one", "more than {}", "less than {}", "at least {}", "at most {}",
 )  # fmt: skip
-_UNALTERED = ("exactly {}", "just {}", "only {}", "{} in total", "a total of {}", "the number {}", "equal to {}")
+_UNALTERED = (
+    "exactly {}",
+    "just {}",
+    "only {}",
+    "{} in total",
+    "a total of {}",
+    "the number {}",
+    "equal to {}",
+)
 """Words beside an answer that leave it as it is, so that words alone do not tell an altered one."""
 _NOUNS = ("apples", "dollars", "hours", "miles", "pages", "students", "eggs", "minutes")
 _TEXTS = ("even", "odd", "yes", "no", "Tuesday", "east", "circle", "neither", "red", "Anna", "Ben", "July")

@@ -97,6 +97,8 @@ def _add_rewards(app: FastAPI, config: LearnConfig) -> None:
         completion: Annotated[str, Field(max_length=config.max_chars_per_field)]
         group: Annotated[str, Field(min_length=1, max_length=200)] | None = None
         """Equal for the completions of one problem; null: neighbours with one question are a group."""
+        is_cut: bool = False
+        """The completion reached the limit of its length, so that a number at its end may be half of one."""
 
     class RewardRequest(RequestPart):
         """Completions to reward, and to learn from."""
@@ -121,7 +123,9 @@ def _add_rewards(app: FastAPI, config: LearnConfig) -> None:
     @app.post("/v1/runs/{run}/rewards", responses=ERRORS)
     async def rewards(run: str, request: RewardRequest, raw: Request) -> RewardResponse:
         """Rewards of a batch from VerifyRM as it is; it learns from the batch when the answer is sent."""
-        rows = tuple(Row(i.question, i.reference_answer, i.completion, i.group) for i in request.items)
+        rows = tuple(
+            Row(i.question, i.reference_answer, i.completion, i.group, i.is_cut) for i in request.items
+        )
         entry = await _ask(raw, run, requests.Request(request.request_id, rows, request.learn), config)
         return RewardResponse(
             rewards=list(entry.rewards),

@@ -34,7 +34,8 @@ class Request(NamedTuple):
 
     @property
     def digest(self) -> str:
-        return _digest([self.rows, self.learn])
+        # Whole completions as earlier versions wrote them: a request may be repeated after an upgrade.
+        return _digest([[row if row.is_cut else row[:4] for row in self.rows], self.learn])
 
 
 @dataclass(eq=False)
