@@ -86,7 +86,7 @@ def find_clash(reference: str, answer: str) -> str | None:
     if all(map(_TWO_NUMBERS.fullmatch, pair)) and any(map(_NO_ENTRY.search, pair)):
         return "a comma may be a decimal one"
     if sum(_INVERSE.search(text) is not None for text in pair) == 1:
-        return "an inverse function is only on one side"
+        return "an inverse is only on one side"
     prefixes = [_PREFIX.findall(text) for text in pair]
     if all(prefixes) and prefixes[0] != prefixes[1]:
         return "a thousandth and a million have letters that differ in case only"
@@ -96,6 +96,8 @@ def find_clash(reference: str, answer: str) -> str | None:
             return clash
     if all(map(_CROSS.search, pair)) and _CROSS.findall(reference) != _CROSS.findall(answer):
         return "factors of a cross product or of sets, whose order counts"
+    if _differ_in_order(pair):
+        return "matrices in another order"
     is_unread = any(_UNREAD.search(text) and "=" not in text for text in pair)
     if is_unread and len({_CODE_LAYOUT.sub("", text) for text in pair}) == 2:
         return "a derivative or an expectation, which algebra takes for a product"
@@ -128,7 +130,8 @@ _CODE_LAYOUT = re.compile(r"\\(?:text|mathrm|rm)(?![a-z])|[\s_{}\\]")
 _TWO_NUMBERS = re.compile(r"-?\d{1,15},\d{1,15}")
 _NO_ENTRY = re.compile(r"^-0,|,0\d")
 """`-0,5` and `0,05`, whose parts nobody writes as the numbers of a list."""
-_INVERSE = re.compile(r"(?<![A-Za-z\\])[fghFGH] ?\^ ?\{? ?- ?1 ?\}?")
+_INVERSE = re.compile(r"(?:(?<![A-Za-z\\])[fghFGH]|\([A-Z][A-Z ]{1,9}\)) ?\^ ?\{? ?- ?1 ?\}?")
+"""`f^{-1}`, `(AB)^{-1}`: not `1/f`, and not `A^{-1}B^{-1}`."""
 _PREFIX = re.compile(r"\d\s?([mM])(?:W|Pa|Hz|A|V|J|F|N|eV)(?![A-Za-z])")
 
 
@@ -137,6 +140,21 @@ _NAMED_PARTS = (
     (re.compile(r"\\partial ?[A-Za-z]"), "another derivative"),
 )
 """`AB \\cdot CD`, `\\frac{\\partial f}{\\partial x}`: algebra takes their letters for factors."""
+_CAPITALS = re.compile(
+    r"(?<!\\)([A-Z]) ?(?:\^ ?(?:\w|\{ ?-? ?\w ?\}) ?)?(?:(?:\\cdot|\*) ?)?(?=([A-Z])(?![a-z]))"
+)
+_INVERSE_OF_CAPITAL = re.compile(r"(?<![A-Za-z\\])[A-Z] ?\^ ?\{? ?- ?1 ?\}?")
+
+
+def _differ_in_order(pair: tuple[str, str]) -> bool:
+    """True for other products of capitals that are matrices: with an inverse, or in both orders, `AB-BA`."""
+    products = [set(_CAPITALS.findall(text)) for text in pair]
+    has_order = any(map(_INVERSE_OF_CAPITAL.search, pair)) or any(
+        left != right and (right, left) in each for each in products for left, right in each
+    )
+    return has_order and products[0] != products[1]
+
+
 _UNREAD = re.compile(
     r"\\frac ?\{ ?(?:d|\\partial)(?:\^ ?\{? ?\d ?\}?)? ?[A-Za-z]? ?\} ?\{ ?(?:d|\\partial) ?[A-Za-z]"
     r"|(?<![A-Za-z\\])(?:d[A-Za-z] ?/ ?d[A-Za-z]|[A-Z] ?\[)"
@@ -233,9 +251,10 @@ _MATH_WORDS = frozenset(
 )
 _EXPONENT_T = r"\^ ?(?:T|\{ ?(?:T|\\[A-Za-z]{2,9} ?\{ ?T ?\}) ?\})"
 _TRANSPOSE = re.compile(
-    rf"(?:[A-Za-df-z] ?(?:_ ?(?:\w|\{{ ?\w{{1,5}} ?\}}) ?)?|\([A-Za-z +\-]{{1,40}}\) ?){_EXPONENT_T}"
+    r"(?:[A-Za-df-z] ?(?:_ ?(?:\w|\{ ?\w{1,5} ?\}) ?)?"
+    rf"|\((?:[a-z +\-]{{1,40}}|(?=[^()]{{0,39}}[A-Z])[^()]{{1,40}})\) ?){_EXPONENT_T}"
 )
-"""`A^T`, `(AB)^T`: products of matrices have an order, which algebra does not know."""
+"""`A^T`, `(2AB)^T`: products of matrices have an order, which algebra does not know."""
 _POWER = re.compile(rf"(?<!matrix\}})(?<!matrix\}} ){_EXPONENT_T}")
 
 
