@@ -144,6 +144,7 @@ def test_an_equation_without_variables_equals_itself_alone(reference_answer: str
             [r"\frac{\partial u}{\partial x}", "0"],
         ),
         (r"\frac{du}{dt}", r"\frac{ du }{ dt }", ["0", r"\frac{du}{dx}", r"2\frac{du}{dt}"]),
+        (r"\frac{d^2y}{dx^2}", r"\frac{d^{2}y}{dx^{2}}", ["0", r"\frac{dy}{dx}", r"\frac{y}{x^2}"]),
         (r"\mathbf{u} \times \mathbf{v}", r"\mathbf{u}\times\mathbf{v}", [r"\mathbf{v} \times \mathbf{u}"]),
         (r"\vec{u} \times \vec{v}", r"\vec{u}\times\vec{v}", [r"\vec{v} \times \vec{u}"]),
         ("7^+", "7^{+}", ["7", "7^-"]),
@@ -156,6 +157,13 @@ def test_what_algebra_takes_for_factors_is_compared(
     for other in others:
         for reference, answer in ((reference_answer, other), (other, reference_answer)):
             assert verify_answer(reference, rf"\boxed{{{answer}}}").verdict != "correct"
+
+
+@pytest.mark.parametrize("name", [r"\frac{d^2y}{dx^2}", r"\frac{dy}{dx}", "dy/dx", "E[X]"])
+@pytest.mark.parametrize("value", ["0", "x+1"])
+def test_a_derivative_against_a_value_is_an_abstention(name: str, value: str) -> None:
+    for reference, answer in ((name, value), (value, name)):
+        assert verify_answer(reference, rf"\boxed{{{answer}}}").verdict == "unparsable"
 
 
 @pytest.mark.parametrize(

@@ -98,9 +98,6 @@ def find_clash(reference: str, answer: str) -> str | None:
         return "factors of a cross product or of sets, whose order counts"
     if _differ_in_order(pair):
         return "matrices in another order"
-    is_unread = any(_UNREAD.search(text) and "=" not in text for text in pair)
-    if is_unread and len({_CODE_LAYOUT.sub("", text) for text in pair}) == 2:
-        return "a derivative or an expectation, which algebra takes for a product"
     if sum(_SIDE.search(text) is not None for text in pair) == 1:
         return "a sign without a number in an exponent"
     derivatives = [_DERIVATIVE.findall(text) for text in pair]
@@ -291,6 +288,8 @@ def find_doubt(reference: str, answer: str) -> str | None:
     for pattern, doubt in _DOUBTS:
         if pattern.search(reference) or pattern.search(answer):
             return doubt
+    if any(_UNREAD.search(text) and "=" not in text for text in (reference, answer)):
+        return "a derivative or an expectation, which algebra takes for a product"
     words = [word.lower() for word in _WORD.findall(_ENVIRONMENT.sub("", f"{reference} {answer}"))]
     unknown = sorted({word for word in words if word not in _MATH_WORDS})
     return f"words beside the mathematics: {', '.join(unknown)[:100]}" if unknown else None
