@@ -53,6 +53,15 @@ _TAKEN_BACK = re.compile(
     r"|[\s$)\\\]*]{0,6}(?:\?|,? (?:then|so)?[^.\n]{0,40}\bcontradict)",
     re.IGNORECASE,
 )
+_QUOTING = re.compile(
+    r"\b(?:such as|like|e\.g\.|for example|formats?|form|example|template|schema)\b[^.!?\n{<]{0,40}$",
+    re.IGNORECASE,
+)
+
+
+def is_example(text: str, start: int) -> bool:
+    """True if the words before a position give what follows as an example of a format."""
+    return _QUOTING.search(text[max(0, start - REACH) : start]) is not None
 
 
 def is_supposed(text: str, start: int, end: int) -> bool:
