@@ -240,10 +240,10 @@ def _hashes(text: str) -> _Candidate | None:
     return _Candidate(last.start(), last.end(), FinalAnswer(sentence, "####"))
 
 
-_FINAL = re.compile(r"final answer\b[^\n:.]{0,60}?(?:\bis\b|:)[*:\s]*", re.IGNORECASE)
+_FINAL = re.compile(r"final answer\b[^\n:：.]{0,60}?(?:\bis\b|[:：])[*:\s]*", re.IGNORECASE)
 _ANSWER = re.compile(
-    r"\banswer(?:[^\n:.=$\\]{0,60}?\b(?:is|are|be|equals)\b|[\s*]{0,12}[:=])[*:\s]*"
-    r"|^[ \t]*A:[ \t]*|答案[是为:：]?|[Оо]твет\s*:?",
+    r"\banswer(?:[^\n:.=$\\]{0,60}?\b(?:is|are|be|equals)\b|[\s*]{0,12}[:：=])[*:\s]*"
+    r"|^[ \t]*A:[ \t]*|答案(?:应该|应|就|等于|[是为:：】*\s]){0,5}|故选[:：\s]{0,3}|[Оо]твет\s*:?",
     re.IGNORECASE | re.MULTILINE,
 )
 _SENTENCE_END = re.compile(

@@ -30,13 +30,15 @@ HEDGE = re.compile(
 _SUPPOSED = re.compile(
     r"(?:\b(?:if|suppose|supposing|assume|assuming|imagine|unless|whether|wrong|incorrect|mistaken|doubt"
     r"|claims?|claimed|thinks?|pretend)|^[\s\W]*(?:is|are|was|could))"
-    r"(?:\s+(?:that|the|my|this|our|final|correct|possible)){0,3}\s{0,9}$",
+    r"(?:\s+(?:that|the|my|this|our|final|correct|possible)){0,3}\s{0,9}$"
+    r"|(?:如果|假如|假设|若|不是|并非)(?:最终|正确)?$",
     re.IGNORECASE,
 )
 _NOT_THE_BOX = re.compile(
     r"(?:\b(?:not|cannot|never|anything but|instead of|rather than)|n't)(?: [a-z]{1,12})?[\s$\\(]{0,4}$"
     r"|\b(?:wrong(?:ly)?|incorrect(?:ly)?|mistaken?(?:ly)?|erroneous(?:ly)?|had we"
-    r"|would have (?:got|gotten|been|obtained|answered))\b[^.!?:\n]*$",
+    r"|would have (?:got|gotten|been|obtained|answered))\b[^.!?:\n]*$"
+    r"|(?:不是|不为|不等于|并非)[\s$\\(]{0,4}$",
     re.IGNORECASE,
 )
 _TAKEN_BACK = re.compile(
@@ -50,7 +52,9 @@ _TAKEN_BACK = re.compile(
     r"|apologies|i (?:was wrong|take (?:that|it) back|made an? (?:mistake|error)))\b"
     r"|no[,!] |no\. (?!\d)|no\W{0,3}$)"
     r"|[\s$.)\\\]*]{0,6}\((?:wrong|incorrect|false|not correct)\b"
-    r"|[\s$)\\\]*]{0,6}(?:\?|,? (?:then|so)?[^.\n]{0,40}\bcontradict)",
+    r"|[\s$)\\\]*]{0,6}(?:\?|,? (?:then|so)?[^.\n]{0,40}\bcontradict)"
+    r"|[\s$.)\\\]*，。、,]{0,9}(?:但|不过|可是)?(?:这|那|它)?(?:个?答案)?(?:显然|并)?"
+    r"(?:不对|不正确|不是|是?错|有误|等等|等一下|нет|(?:это )?неверно)",
     re.IGNORECASE,
 )
 _QUOTING = re.compile(
