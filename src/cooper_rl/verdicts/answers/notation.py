@@ -8,13 +8,14 @@ import re
 from fractions import Fraction
 
 from cooper_rl.verdicts.answers.arithmetic import evaluate
+from cooper_rl.verdicts.answers.commands import find_unread
 from cooper_rl.verdicts.answers.comparison import AnswerCheck, shorten
 
 _CONGRUENCE = re.compile(
     r"(?:\\?([A-Za-z]+)\s?(?:\\equiv|≡|=)\s?)?(-?\d{1,18})\s?\(?\s?\\?(?:pmod|bmod|mod)\s?\{?\s?(\d{1,18})\s?\}?\s?\)?"
 )
 _MODULAR = re.compile(r"\\equiv|≡|\\[pb]?mod|(?<![A-Za-z\\])mod(?![A-Za-z])")
-_SUBSCRIPTED_NUMBER = re.compile(r"(?<![A-Za-z_\d{^])[\dA-F]+ ?(?:\})? ?_\s?\{? ?\d")
+_SUBSCRIPTED_NUMBER = re.compile(r"(?<![A-Za-z_\d{^])(?:[\dA-F]+ ?(?:\})? ?_\s?\{? ?\d|\d+ ?(?:\})? ?_)")
 """math-verify skips the base of `52_5`, which is no number at all."""
 _PART = r"\d{1,15}(?:\.\d{1,9})?"
 _RATIO = re.compile(rf"{_PART}(?: ?: ?{_PART}){{2,}}")
@@ -290,6 +291,9 @@ def find_doubt(reference: str, answer: str) -> str | None:
             return doubt
     if any(_UNREAD.search(text) and "=" not in text for text in (reference, answer)):
         return "a derivative or an expectation, which algebra takes for a product"
+    unread = find_unread(reference) or find_unread(answer)
+    if unread is not None:
+        return unread
     words = [word.lower() for word in _WORD.findall(_ENVIRONMENT.sub("", f"{reference} {answer}"))]
     unknown = sorted({word for word in words if word not in _MATH_WORDS})
     return f"words beside the mathematics: {', '.join(unknown)[:100]}" if unknown else None
