@@ -21,6 +21,7 @@ from cooper_rl.verdicts.answers.stated.doubt import (
     is_example,
     is_supposed,
 )
+from cooper_rl.verdicts.answers.stated.factors import is_factor
 from cooper_rl.verdicts.answers.stated.json_fields import (
     JSON_FIELD,
     Field,
@@ -173,7 +174,8 @@ def _boxed(text: str, policy: AnswerPolicy) -> _Candidate | None:
         return None
     closing = closing_braces(text)
     end = closing.get(text.find("{", start), len(text)) + 1
-    inner = "" if is_box_denied(text, start, end) else _last_boxes(text, closing, policy)
+    is_whole = not is_box_denied(text, start, end) and not is_factor(text, start, end)
+    inner = _last_boxes(text, closing, policy) if is_whole else ""
     return _Candidate(start, len(text), FinalAnswer(inner or "", "boxed"))
 
 
