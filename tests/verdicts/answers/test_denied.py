@@ -45,3 +45,29 @@ def test_what_denies_another_answer_takes_nothing_back(completion: str) -> None:
     with RuleVerifier(RuleConfig(num_workers=1)) as verifier:
         (check,) = verifier.verify([("12", completion)])
     assert check.verdict == "correct"
+
+
+@pytest.mark.parametrize("stated", [r"\boxed{12}", "#### 12", "Final answer: 12", "<answer>12</answer>"])
+@pytest.mark.parametrize(
+    "correction",
+    [
+        "Let me recheck. It should be 13.",
+        "Hmm, I was off by one: it should have been $13$.",
+        "The actual value is 13.",
+        "The correct answer is 13.",
+        "Revised: 13",
+        "No wait, 13.",
+        "Sorry, it's 13.",
+        "I meant 13.",
+    ],
+)
+def test_an_answer_that_another_number_corrects_is_none(stated: str, correction: str) -> None:
+    with RuleVerifier(RuleConfig(num_workers=1)) as verifier:
+        (check,) = verifier.verify([("12", f"{stated}\n{correction}")])
+    assert check.verdict == "unparsable"
+
+
+def test_an_answer_that_is_said_again_is_not_corrected() -> None:
+    with RuleVerifier(RuleConfig(num_workers=1)) as verifier:
+        (check,) = verifier.verify([("12", "\\boxed{12}. Let me recheck. It should be 12, and it is.")])
+    assert check.verdict == "correct"

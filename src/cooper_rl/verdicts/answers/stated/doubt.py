@@ -93,8 +93,20 @@ def is_denied_in_the_end(text: str, answer: str) -> bool:
         if _is_whole(text, start, end):
             before, after = text[max(0, start - REACH) : start], text[end : end + REACH]
             opened = start - len(before) + len(_OPENING.sub("", before))
-            return is_box_denied(text, opened, end + len(after) - len(after.lstrip("$*)}")))
+            is_denied = is_box_denied(text, opened, end + len(after) - len(after.lstrip("$*)}")))
+            return is_denied or _CORRECTED.search(text, end) is not None
     return False
+
+
+_CORRECTED = re.compile(
+    r"\b(?:should (?:[a-z]+ )?(?:be|have been|read|say)|i mean|i meant|make (?:it|that)"
+    r"|(?:corrected|revised|correction)\b[^.\n]{0,20}:"
+    r"|(?:correct|corrected|revised|actual|right|true|real) (?:final )?(?:answer|value|result|number|total)"
+    r" (?:is|was)|(?:wait|hmm|oops|sorry|actually),?(?: (?:it|that|this)(?: is|'s))?)"
+    r"[\s:$*\\(]{1,9}(?:boxed\{)?[-−]?\d",
+    re.IGNORECASE,
+)
+"""What states another number behind the last mention of an answer."""
 
 
 _OPENING = re.compile(r"(?:\\(?:boxed|fbox|text)\{|[\s$*({]){0,9}$")
