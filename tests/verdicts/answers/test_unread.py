@@ -1,5 +1,7 @@
 r"""Answers of which algebra would read a part only: `12 \lg 5` and `12 \times` are not 12."""
 
+import time
+
 import pytest
 
 from cooper_rl.verdicts.answers.verify import verify_answer
@@ -80,3 +82,22 @@ def test_what_is_read_whole_is_compared(reference_answer: str, answer: str) -> N
 
 def test_a_rounding_that_is_none_is_not_left_out() -> None:
     assert verify_answer(r"\sqrt{2}", r"\boxed{\sqrt{2} \approx 5}").verdict == "unparsable"
+
+
+@pytest.mark.parametrize(
+    ("opening", "closing"),
+    [
+        (r"\frac{1}{1+", "}"),
+        (r"\sqrt{1+", "}"),
+        (r"\sin(", ")"),
+        (r"\{", r"\}"),
+        ("(1,", ")"),
+        (r"\{1,", r"\}"),
+    ],
+)
+def test_deep_brackets_take_no_time(opening: str, closing: str) -> None:
+    answer = opening * 200 + "x" + closing * 200
+    for reference in ("12", "x+1", "(1,x)"):
+        started = time.process_time()
+        assert verify_answer(reference, rf"\boxed{{{answer}}}").verdict == "unparsable"
+        assert time.process_time() - started < 1

@@ -4,6 +4,7 @@ It also reads `12 \times` as 12 and drops a number's subscript. Texts are normal
 """
 
 import re
+from itertools import accumulate
 
 _FUNCTIONS = frozenset(
     (
@@ -47,6 +48,8 @@ _UNREAD = re.compile(
 
 def find_unread(text: str) -> str | None:
     """Why math-verify would read a part of a text only; None where it reads all of it."""
+    if _depth(text) > MAX_DEPTH:
+        return "brackets within brackets, too deep to read in time"
     unread = sorted(set(_COMMAND.findall(text)) - _READ)
     if unread:
         return f"commands that algebra does not read: {', '.join(unread)[:100]}"
@@ -55,6 +58,15 @@ def find_unread(text: str) -> str | None:
     if _UNREAD.search(text):
         return "signs that algebra does not read"
     return None if _is_paired(text) else "a bracket without its partner"
+
+
+MAX_DEPTH = 20
+"""Of brackets; answers of people have four. math-verify takes seconds for sixty."""
+
+
+def _depth(text: str) -> int:
+    steps = ((bracket in "([{") - (bracket in ")]}") for bracket in text)
+    return max(accumulate(steps), default=0)
 
 
 def _is_paired(text: str) -> bool:

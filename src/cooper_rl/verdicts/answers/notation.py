@@ -233,7 +233,7 @@ _STRAY = re.compile(r"(?<!\\)(?:\\\\)*\\(?![A-Za-z{}|\\])|^(?!.*\\begin).*(?:\\\
 """A backslash before no command: math-verify reads nothing past it, so `k\\(4k)` would equal `k\\(9k)`."""
 _HUGE = re.compile(
     r"\d{6,}\s?!|!\s?\)*\s?!|\^\s?\{?\s?-?\d{6,}|\d\s?\^\s?\{?\s?\d+\s?(?:\^|!)|\\binom\s?\{\s?\d{6,}"
-    r"|\([^()]{0,80}[a-z][^()]{0,80}\)\s?\^\s?\{?\s?(?:[5-9]\d{3}|\d{5,})"
+    r"|\([^()]{0,80}[a-z][^()]{0,80}\)\s?\^\s?\{?\s?(?:[3-9]\d{3}|\d{5,})"
 )
 """sympy computes these when it parses them, which takes a worker's whole time."""
 _INNER_DOLLAR = re.compile(r"[^$\s].*\$.*\w", re.DOTALL)
