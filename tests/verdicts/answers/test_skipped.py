@@ -47,6 +47,12 @@ from cooper_rl.verdicts.answers.verify import verify_answer
         ("|x+2|", "x+2"),
         ("|x-10|", "10-x"),
         ("0.5", "0.5 (1/3)"),
+        ("2x", "x2"),
+        ("12", "1'2"),
+        (r"\emptyset", r"\{\emptyset\}"),
+        ("A", "A)B)"),
+        ("f(x)=x+1", "f(y)=x+1"),
+        ("f(x)=x+1", "g(x)=x+1"),
     ],
 )
 def test_an_answer_with_more_in_it_is_never_correct(reference_answer: str, answer: str) -> None:
@@ -91,6 +97,8 @@ def test_a_box_that_is_taken_back_states_nothing(completion: str) -> None:
         ("5 MW", "5MW"),
         ("6", "x = 6"),
         ("6", "f(2) = 6"),
+        ("f(x) = x+1", "f(t) = t+1"),
+        ("x2", "x2"),
         ("6", "a_{n+1} = 6"),
         ("6", "2+4 = 6"),
         ("x+2", "2+x"),

@@ -277,7 +277,7 @@ _SAID = re.compile(
 )
 """Begins a sentence that gives reasons, and no other answer."""
 _OTHER_LETTER = re.compile(
-    r"\b(?:no|not|actually|rather|wait|sorry|mean)\b[^A-Za-z]{0,4}[A-J]\b", re.IGNORECASE
+    r"\b(?:no|not|actually|rather|wait|sorry|mean)\b[^A-Za-z]{0,4}[A-J]\b|[).:]\s?[A-J][).:]", re.IGNORECASE
 )
 _INFINITE = frozenset(("infinitely many", "infinite", "infinity", r"\infty", "an infinite number"))
 _NOTHING = frozenset(

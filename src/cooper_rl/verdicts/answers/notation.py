@@ -101,6 +101,8 @@ def find_clash(reference: str, answer: str) -> str | None:
         return "matrices in another order"
     if sum(_SIDE.search(text) is not None for text in pair) == 1:
         return "a sign without a number in an exponent"
+    if sum(_LOOSE_DIGIT.search(text) is not None for text in pair) == 1:
+        return "a number behind its letter, which may be an exponent or a subscript"
     derivatives = [_DERIVATIVE.findall(text) for text in pair]
     return "another derivative" if derivatives[0] != derivatives[1] and all(derivatives) else None
 
@@ -162,6 +164,7 @@ _LETTER = r"(?:\\(?:vec|mathbf|hat) ?\{ ?)?([A-Za-z])(?![A-Za-z]) ?\}?"
 _CROSS = re.compile(rf"(?<![A-Za-z\\]){_LETTER} ?\\times ?{_LETTER}")
 _SIDE = re.compile(r"\^ ?(?:[-+*]|\{ ?[-+*] ?\})(?![\w\\(])")
 """`3^+`, the limit from the right."""
+_LOOSE_DIGIT = re.compile(r"(?<![A-Za-z\\_^{])(?!(?<=\d)e)[a-z]\d(?!\()")
 _DERIVATIVE = re.compile(r"\\frac ?\{ ?d ?(\w) ?\} ?\{ ?d ?(\w) ?\}|(?<![A-Za-z])d(\w) ?/ ?d(\w)(?![A-Za-z])")
 _RELATION = re.compile(r"[<>]|\\[lg]e(?![a-z])|\\c[au]p(?![a-z])")
 _OPPOSITES = tuple(
@@ -267,7 +270,7 @@ def spell_exponent(text: str) -> str:
 
 
 _DOUBTS = (
-    (re.compile(r"[)\]}] ?'"), "a prime behind brackets"),
+    (re.compile(r"[)\]}\d] ?'"), "a prime behind brackets or a number"),
     (_SIDE_BY_SIDE, "two numbers side by side"),
     (re.compile("°"), "degrees in an expression"),
     (_HUGE, "a number or a power too large to compute"),
