@@ -38,7 +38,10 @@ _NOT_THE_BOX = re.compile(
     r"(?:\b(?:not|cannot|never|anything but|instead of|rather than)|n't)(?: [a-z]{1,12})?[\s$\\(]{0,4}$"
     r"|\b(?:wrong(?:ly)?|incorrect(?:ly)?|mistaken?(?:ly)?|erroneous(?:ly)?|had we"
     r"|would have (?:got|gotten|been|obtained|answered))\b[^.!?:\n]*$"
-    r"|(?:不是|不为|不等于|并非)[\s$\\(]{0,4}$",
+    r"|\b(?:might (?:think|say|guess|expect|answer)|tempt(?:ing|ed)|most people)\b[^.!?:\n]*$"
+    r"|\b(?:suppose|imagine|pretend|says?|said|claims?|claimed|thinks?|guess(?:es|ed)?|if we had)"
+    r"(?: that)?(?: (?:it|the answer|this))?(?: (?:is|was))?[\s$]{0,4}$"
+    r"|(?:不是|不为|不等于|并非)[\s$\\(]{0,4}$|^%",
     re.IGNORECASE,
 )
 _TAKEN_BACK = re.compile(
@@ -51,7 +54,8 @@ _TAKEN_BACK = re.compile(
     r"|(?:correction|edit)(?=:)|or rather|hold on|hang on|never ?mind|my (?:mistake|bad)|on second thoughts?"
     r"|apologies|i (?:was wrong|take (?:that|it) back|made an? (?:mistake|error)))\b"
     r"|no[,!] |no\. (?!\d)|no\W{0,3}$)"
-    r"|[\s$.)\\\]*]{0,6}\((?:wrong|incorrect|false|not correct)\b"
+    r"|[\s$.)\\\]*]{0,6}\((?:wrong|incorrect|false|not correct|rejected|extraneous|invalid)\b"
+    r"|\$?(?:~~|</(?:del|s|strike)>|\s?-->)|[\s$.)*]{0,6}[✗✘❌×]"
     r"|[\s$)\\\]*]{0,6}(?:\?|,? (?:then|so)?[^.\n]{0,40}\bcontradict)"
     r"|[\s$.)\\\]*，。、,]{0,9}(?:但|不过|可是)?(?:这|那|它)?(?:个?答案)?(?:显然|并)?"
     r"(?:不对|不正确|不是|是?错|有误|等等|等一下|нет|(?:это )?неверно)",
