@@ -87,6 +87,8 @@ UNITS = (
     *(
         "<think>",
         "</think>",
+        "<answer>",
+        "</answer>",
         "<|",
         "####",
         "million ",

@@ -45,3 +45,69 @@ def test_what_denies_another_answer_takes_nothing_back(completion: str) -> None:
     with RuleVerifier(RuleConfig(num_workers=1)) as verifier:
         (check,) = verifier.verify([("12", completion)])
     assert check.verdict == "correct"
+
+
+@pytest.mark.parametrize("stated", [r"\boxed{12}", "#### 12", "Final answer: 12", "<answer>12</answer>"])
+@pytest.mark.parametrize(
+    "correction",
+    [
+        "Let me recheck. It should be 13.",
+        "Hmm, I was off by one: it should have been $13$.",
+        "The actual value is 13.",
+        "The correct answer is 13.",
+        "Revised: 13",
+        "No wait, 13.",
+        "Sorry, it's 13.",
+        "I meant 13.",
+    ],
+)
+def test_an_answer_that_another_number_corrects_is_none(stated: str, correction: str) -> None:
+    with RuleVerifier(RuleConfig(num_workers=1)) as verifier:
+        (check,) = verifier.verify([("12", f"{stated}\n{correction}")])
+    assert check.verdict == "unparsable"
+
+
+def test_an_answer_that_is_said_again_is_not_corrected() -> None:
+    with RuleVerifier(RuleConfig(num_workers=1)) as verifier:
+        (check,) = verifier.verify([("12", "\\boxed{12}. Let me recheck. It should be 12, and it is.")])
+    assert check.verdict == "correct"
+
+
+@pytest.mark.parametrize(
+    "completion",
+    [
+        r"Suppose \boxed{12}. Then there is a contradiction.",
+        r"If we had $\boxed{12}$ this would fail.",
+        r"Tom says \boxed{12}; he errs.",
+        r"Someone claimed that it is \boxed{12}.",
+        r"One might think that it is \boxed{12}, however it is thirteen.",
+        r"It is tempting to answer \boxed{12}.",
+        r"\boxed{12} (rejected)",
+        r"\boxed{12} ❌",
+        r"~~\boxed{12}~~",
+        r"<del>\boxed{12}</del> 13",
+        r"<!-- \boxed{12} --> 13",
+        "% \\boxed{12}\nIt is 13.",
+        "The answer is the 12th prime.",
+    ],
+)
+def test_a_box_that_somebody_supposes_or_strikes_out_is_none(completion: str) -> None:
+    with RuleVerifier(RuleConfig(num_workers=1)) as verifier:
+        (check,) = verifier.verify([("12", completion)])
+    assert check.verdict == "unparsable"
+
+
+@pytest.mark.parametrize(
+    "completion",
+    [
+        r"If we add them, we get \boxed{12}.",
+        r"~~13~~ \boxed{12}",
+        r"Suppose x is 6. Then \boxed{12}",
+        r"The problem says that there are 6, so \boxed{12}.",
+        r"\boxed{12\text{th}}",
+    ],
+)
+def test_what_leads_to_an_answer_supposes_nothing(completion: str) -> None:
+    with RuleVerifier(RuleConfig(num_workers=1)) as verifier:
+        (check,) = verifier.verify([("12", completion)])
+    assert check.verdict == "correct"

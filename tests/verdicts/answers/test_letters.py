@@ -29,7 +29,7 @@ def test_an_answer_with_both_cases_has_two_variables(
 
 @pytest.mark.parametrize(("big", "small"), PAIRS)
 @pytest.mark.parametrize(
-    "form", ["4NAME", r"\pi NAME^2", "2^{NAME}", r"x=3NAME", "(0, NAME)", "0 < x < NAME"]
+    "form", ["4NAME", r"\pi NAME^2", "2^{NAME}", r"x=3NAME", "(0, NAME)", "0 < x < NAME", "NAMENAME"]
 )
 def test_answers_whose_letters_differ_in_case_are_an_abstention(form: str, big: str, small: str) -> None:
     for reference, answer in ((big, small), (small, big)):
@@ -46,7 +46,7 @@ def test_answers_whose_letters_differ_in_case_are_an_abstention(form: str, big: 
         (r"x \in \mathbb{R}", r"x\in\mathbb{R}"),
         ("The Queen", "the queen"),
         ("A cat", "cat"),
-        ("GP", "Gp"),  # a word
+        ("Monday", "MONDAY"),
     ],
 )
 def test_what_is_no_variable_has_any_case(reference_answer: str, answer: str) -> None:
@@ -82,6 +82,8 @@ def test_a_power_of_a_number_is_not_that_number(base: str, exponent: str) -> Non
         ("A^T B", "B A^T", "unparsable"),
         ("(AB)^T", "A^T B^T", "unparsable"),
         ("A^T A", "A A^T", "unparsable"),
+        ("(2AB)^T", "2B^T A^T", "unparsable"),
+        ("(2AB)^T", "2AB", "unparsable"),
         ("u^T v", "u v", "unparsable"),
         ("u^Tv", "v^Tu", "unparsable"),
         (r"A^{\mathrm{T}}", "A^T", "unparsable"),
@@ -92,4 +94,21 @@ def test_a_power_of_a_number_is_not_that_number(base: str, exponent: str) -> Non
     ],
 )
 def test_transposes_and_derivatives_are_not_skipped(reference_answer: str, answer: str, verdict: str) -> None:
+    assert verify_answer(reference_answer, rf"\boxed{{{answer}}}").verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("reference_answer", "answer", "verdict"),
+    [
+        ("A^{-1}B", "BA^{-1}", "unparsable"),
+        ("A^{-1} B", "A^{-1}B", "correct"),
+        ("2A^{-1}B", r"A^{-1} \cdot B \cdot 2", "correct"),
+        ("A^{-1}+B", "B + A^{-1}", "correct"),
+        ("(AB)^{-1}", "A^{-1}B^{-1}", "unparsable"),
+        ("AB-BA", "0", "unparsable"),
+        ("0", "XY-YX", "unparsable"),
+        (r"\frac{PV}{2}", "0.5VP", "correct"),
+    ],
+)
+def test_matrices_have_an_order(reference_answer: str, answer: str, verdict: str) -> None:
     assert verify_answer(reference_answer, rf"\boxed{{{answer}}}").verdict == verdict

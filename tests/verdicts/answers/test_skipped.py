@@ -47,6 +47,12 @@ from cooper_rl.verdicts.answers.verify import verify_answer
         ("|x+2|", "x+2"),
         ("|x-10|", "10-x"),
         ("0.5", "0.5 (1/3)"),
+        ("2x", "x2"),
+        ("12", "1'2"),
+        (r"\emptyset", r"\{\emptyset\}"),
+        ("A", "A)B)"),
+        ("f(x)=x+1", "f(y)=x+1"),
+        ("f(x)=x+1", "g(x)=x+1"),
     ],
 )
 def test_an_answer_with_more_in_it_is_never_correct(reference_answer: str, answer: str) -> None:
@@ -91,6 +97,8 @@ def test_a_box_that_is_taken_back_states_nothing(completion: str) -> None:
         ("5 MW", "5MW"),
         ("6", "x = 6"),
         ("6", "f(2) = 6"),
+        ("f(x) = x+1", "f(t) = t+1"),
+        ("x2", "x2"),
         ("6", "a_{n+1} = 6"),
         ("6", "2+4 = 6"),
         ("x+2", "2+x"),
@@ -144,6 +152,7 @@ def test_an_equation_without_variables_equals_itself_alone(reference_answer: str
             [r"\frac{\partial u}{\partial x}", "0"],
         ),
         (r"\frac{du}{dt}", r"\frac{ du }{ dt }", ["0", r"\frac{du}{dx}", r"2\frac{du}{dt}"]),
+        (r"\frac{d^2y}{dx^2}", r"\frac{d^{2}y}{dx^{2}}", ["0", r"\frac{dy}{dx}", r"\frac{y}{x^2}"]),
         (r"\mathbf{u} \times \mathbf{v}", r"\mathbf{u}\times\mathbf{v}", [r"\mathbf{v} \times \mathbf{u}"]),
         (r"\vec{u} \times \vec{v}", r"\vec{u}\times\vec{v}", [r"\vec{v} \times \vec{u}"]),
         ("7^+", "7^{+}", ["7", "7^-"]),
@@ -156,6 +165,13 @@ def test_what_algebra_takes_for_factors_is_compared(
     for other in others:
         for reference, answer in ((reference_answer, other), (other, reference_answer)):
             assert verify_answer(reference, rf"\boxed{{{answer}}}").verdict != "correct"
+
+
+@pytest.mark.parametrize("name", [r"\frac{d^2y}{dx^2}", r"\frac{dy}{dx}", "dy/dx", "E[X]"])
+@pytest.mark.parametrize("value", ["0", "x+1"])
+def test_a_derivative_against_a_value_is_an_abstention(name: str, value: str) -> None:
+    for reference, answer in ((name, value), (value, name)):
+        assert verify_answer(reference, rf"\boxed{{{answer}}}").verdict == "unparsable"
 
 
 @pytest.mark.parametrize(

@@ -107,6 +107,8 @@ def _run(tokens: list[str]) -> Fraction:
                 _apply(operators.pop(), values)
             operators.append(token)
             expects_value = True
+    if "(" in operators:
+        raise ValueError("a bracket that never closes")
     while operators:
         _apply(operators.pop(), values)
     if len(values) != 1 or expects_value:

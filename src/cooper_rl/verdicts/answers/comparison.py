@@ -279,7 +279,7 @@ _SAID = re.compile(
 )
 """Begins a sentence that gives reasons, and no other answer."""
 _OTHER_LETTER = re.compile(
-    r"\b(?:no|not|actually|rather|wait|sorry|mean)\b[^A-Za-z]{0,4}[A-J]\b", re.IGNORECASE
+    r"\b(?:no|not|actually|rather|wait|sorry|mean)\b[^A-Za-z]{0,4}[A-J]\b|[).:]\s?[A-J][).:]", re.IGNORECASE
 )
 _INFINITE = frozenset(("infinitely many", "infinite", "infinity", r"\infty", "an infinite number"))
 _NOTHING = frozenset(
@@ -356,8 +356,8 @@ def _names_subject_or_predicate(sentence: str, answer: str) -> bool:
     return predicate is not None and predicate[1].lower() == answer.lower()
 
 
-_VARIABLE = re.compile(r"(?<![^\W\d_])(?![aA] [A-Za-z]{2})[^\W\d_](?![^\W\d_])")
-"""A letter that stands alone, and is no article: `R` is another radius than `r`."""
+_VARIABLE = re.compile(r"(?<![^\W\d_])(?:(?![aA] [A-Za-z]{2})[^\W\d_]|[A-Z]{2,3})(?![^\W\d_])")
+"""A letter that stands alone, and is no article, or points: `R` is another radius than `r`, `AC` not `ac`."""
 _ARTICLE = re.compile(r"\b(?:the|an?) (?=[a-z]{2})")
 _ONE_WORD = re.compile(r"[A-Za-z]{2,20}")
 NEGATION = re.compile(r"\b(?:not|never|neither|nor|cannot|or|either|unless)\b|n't\b", re.IGNORECASE)

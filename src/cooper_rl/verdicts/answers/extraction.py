@@ -1,8 +1,8 @@
 r"""The place where a completion states its final answer (row 3).
 
-A JSON field `answer` counts before all else, then the last of `\boxed{}`, `####` and `Final answer:`, then
-the last of `The answer is`, `Answer:` and a line's `A:`. A marker whose content cannot be read later on is
-never replaced by a number of the chain of thought.
+A JSON field `answer` counts before all else, then the last of `\boxed{}`, `<answer>`, `####` and `Final
+answer:`, then the last of `The answer is`, `Answer:` and a line's `A:`. A marker whose content cannot be read
+later on is never replaced by a number of the chain of thought.
 This code sees hostile text without a time limit: every repeat that can fail is bounded, and
 `tests/verdicts/test_linear_time.py` doubles texts to show it.
 """
@@ -18,8 +18,10 @@ from cooper_rl.verdicts.answers.stated.doubt import (
     HEDGE,
     is_box_denied,
     is_denied_in_the_end,
+    is_example,
     is_supposed,
 )
+from cooper_rl.verdicts.answers.stated.factors import is_factor
 from cooper_rl.verdicts.answers.stated.json_fields import (
     JSON_FIELD,
     Field,
@@ -28,7 +30,14 @@ from cooper_rl.verdicts.answers.stated.json_fields import (
     is_quoted,
     read_fields,
 )
-from cooper_rl.verdicts.answers.stated.last_line import goes_on_below, read_last_line, read_sentence
+from cooper_rl.verdicts.answers.stated.last_line import (
+    PROSE_WORD,
+    TEX,
+    goes_on_below,
+    read_last_line,
+    read_sentence,
+)
+from cooper_rl.verdicts.answers.stated.tags import read_tags
 from cooper_rl.verdicts.answers.text import escape_latex
 
 MAX_SEARCHED_CHARS = 20_000
@@ -88,7 +97,7 @@ def _answer_beside_fields(
     """The answer of the fields, or the one after them in a text that goes on after the JSON it quoted."""
     after = _marked_answer(text[end_of_object(text, fields[-1]) :], policy, is_cut=is_cut)
     is_strong = after is not None and (
-        after.marker in {"boxed", "####"} or _FINAL.search(after.marker + ":") is not None
+        after.marker in {"boxed", "####", "<answer>"} or _FINAL.search(after.marker + ":") is not None
     )
     is_told = any(map(str.isalpha, text[: text.find("{")].replace("```json", "")))
     if after is not None and any(map(str.isalnum, after.text)) and (is_strong or is_told):
@@ -115,12 +124,14 @@ _PROSE_BEFORE_JSON = re.compile(r"\}[^{\"]{0,200}(?:```(?:json)?\s{0,9})?\{\s{0,
 
 def _marked_answer(text: str, policy: AnswerPolicy, *, is_cut: bool) -> FinalAnswer | None:
     """The answer that a marker points at; of a text that was cut, nothing that reaches its end."""
-    strong = [c for c in (_boxed(text, policy), _hashes(text), _phrase(text, _FINAL)) if c is not None]
+    candidates = (_boxed(text, policy), _tagged(text), _hashes(text), _phrase(text, _FINAL))
+    strong = [candidate for candidate in candidates if candidate is not None]
     weak = _phrase(text, _ANSWER) if not strong else None
     found = max(strong, key=lambda candidate: candidate.start) if strong else weak
     if found is None:
         return None
-    reaches_end = found.answer.marker != "boxed" and not text[found.end :].strip(" .")
+    is_closed = found.answer.marker in {"boxed", "<answer>"}
+    reaches_end = not is_closed and not text[found.end :].strip(" .")
     if is_cut and reaches_end and not text.endswith("\n"):
         return FinalAnswer("", found.answer.marker)
     return found.answer
@@ -163,7 +174,8 @@ def _boxed(text: str, policy: AnswerPolicy) -> _Candidate | None:
         return None
     closing = closing_braces(text)
     end = closing.get(text.find("{", start), len(text)) + 1
-    inner = "" if is_box_denied(text, start, end) else _last_boxes(text, closing, policy)
+    is_whole = not is_box_denied(text, start, end) and not is_factor(text, start, end)
+    inner = _last_boxes(text, closing, policy) if is_whole else ""
     return _Candidate(start, len(text), FinalAnswer(inner or "", "boxed"))
 
 
@@ -194,6 +206,28 @@ def _last_boxes(text: str, closing: dict[int, int], policy: AnswerPolicy) -> str
     return ", ".join(joined)
 
 
+def _tagged(text: str) -> _Candidate | None:
+    """The content of the last `<answer>`; nothing where another one has another content."""
+    tags = [tag for tag in read_tags(text) if not is_example(text, tag.start)]
+    if not tags:
+        return None
+    last = tags[-1]
+    marker = "<answer>" if last.is_closed else "<answer> without an end"
+    if len({tag.content for tag in tags}) > 1 or is_box_denied(text, last.start, last.end):
+        return _Candidate(last.end, last.end, FinalAnswer("", marker))
+    return _Candidate(last.start, last.end, FinalAnswer(_read_content(last.content), marker))
+
+
+def _read_content(content: str) -> str:
+    """What a marker points at in a tag, else the whole of one line or of mathematics, else the last line."""
+    stated = _phrase(content, _ANSWER)
+    if stated is not None:
+        return stated.answer.text
+    if "\n" in content and PROSE_WORD.search(TEX.sub(" ", content)):
+        return read_last_line(content) or ""
+    return read_sentence(content) or content
+
+
 _HASHES = re.compile(r"####[ \t]*([^\n]*)")
 
 
@@ -208,14 +242,14 @@ def _hashes(text: str) -> _Candidate | None:
     return _Candidate(last.start(), last.end(), FinalAnswer(sentence, "####"))
 
 
-_FINAL = re.compile(r"final answer\b[^\n:.]{0,60}?(?:\bis\b|:)[*:\s]*", re.IGNORECASE)
+_FINAL = re.compile(r"final answer\b[^\n:：.]{0,60}?(?:\bis\b|[:：])[*:\s]*", re.IGNORECASE)
 _ANSWER = re.compile(
-    r"\banswer(?:[^\n:.=$\\]{0,60}?\b(?:is|are|be|equals)\b|[\s*]{0,12}[:=])[*:\s]*"
-    r"|^[ \t]*A:[ \t]*|答案[是为:：]?|[Оо]твет\s*:?",
+    r"\banswer(?:[^\n:.=$\\]{0,60}?\b(?:is|are|be|equals)\b|[\s*]{0,12}[:：=])[*:\s]*"
+    r"|^[ \t]*A:[ \t]*|答案(?:应该|应|就|等于|[是为:：】*\s]){0,5}|故选[:：\s]{0,3}|[Оо]твет\s*:?",
     re.IGNORECASE | re.MULTILINE,
 )
 _SENTENCE_END = re.compile(
-    r"\n|<\||[.,;]?\s{0,3}I hope|\.(?=\s+[A-Z\[(])|。"
+    r"\n|<\||</answer>|[.,;]?\s{0,3}I hope|\.(?=\s+[A-Z\[(])|。"
     # `\text{ where }` is part of an answer.
     r"|,?(?<!\{)\s(?:because|since|which|where|so that)\b|,\s(?:so|as|not)\b"
 )

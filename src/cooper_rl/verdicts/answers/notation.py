@@ -8,13 +8,14 @@ import re
 from fractions import Fraction
 
 from cooper_rl.verdicts.answers.arithmetic import evaluate
+from cooper_rl.verdicts.answers.commands import find_unread
 from cooper_rl.verdicts.answers.comparison import AnswerCheck, shorten
 
 _CONGRUENCE = re.compile(
     r"(?:\\?([A-Za-z]+)\s?(?:\\equiv|≡|=)\s?)?(-?\d{1,18})\s?\(?\s?\\?(?:pmod|bmod|mod)\s?\{?\s?(\d{1,18})\s?\}?\s?\)?"
 )
 _MODULAR = re.compile(r"\\equiv|≡|\\[pb]?mod|(?<![A-Za-z\\])mod(?![A-Za-z])")
-_SUBSCRIPTED_NUMBER = re.compile(r"(?<![A-Za-z_\d{^])[\dA-F]+ ?(?:\})? ?_\s?\{? ?\d")
+_SUBSCRIPTED_NUMBER = re.compile(r"(?<![A-Za-z_\d{^])(?:[\dA-F]+ ?(?:\})? ?_\s?\{? ?\d|\d+ ?(?:\})? ?_)")
 """math-verify skips the base of `52_5`, which is no number at all."""
 _PART = r"\d{1,15}(?:\.\d{1,9})?"
 _RATIO = re.compile(rf"{_PART}(?: ?: ?{_PART}){{2,}}")
@@ -86,7 +87,7 @@ def find_clash(reference: str, answer: str) -> str | None:
     if all(map(_TWO_NUMBERS.fullmatch, pair)) and any(map(_NO_ENTRY.search, pair)):
         return "a comma may be a decimal one"
     if sum(_INVERSE.search(text) is not None for text in pair) == 1:
-        return "an inverse function is only on one side"
+        return "an inverse is only on one side"
     prefixes = [_PREFIX.findall(text) for text in pair]
     if all(prefixes) and prefixes[0] != prefixes[1]:
         return "a thousandth and a million have letters that differ in case only"
@@ -96,11 +97,12 @@ def find_clash(reference: str, answer: str) -> str | None:
             return clash
     if all(map(_CROSS.search, pair)) and _CROSS.findall(reference) != _CROSS.findall(answer):
         return "factors of a cross product or of sets, whose order counts"
-    is_unread = any(_UNREAD.search(text) and "=" not in text for text in pair)
-    if is_unread and len({_CODE_LAYOUT.sub("", text) for text in pair}) == 2:
-        return "a derivative or an expectation, which algebra takes for a product"
+    if _differ_in_order(pair):
+        return "matrices in another order"
     if sum(_SIDE.search(text) is not None for text in pair) == 1:
         return "a sign without a number in an exponent"
+    if sum(_LOOSE_DIGIT.search(text) is not None for text in pair) == 1:
+        return "a number behind its letter, which may be an exponent or a subscript"
     derivatives = [_DERIVATIVE.findall(text) for text in pair]
     return "another derivative" if derivatives[0] != derivatives[1] and all(derivatives) else None
 
@@ -128,7 +130,8 @@ _CODE_LAYOUT = re.compile(r"\\(?:text|mathrm|rm)(?![a-z])|[\s_{}\\]")
 _TWO_NUMBERS = re.compile(r"-?\d{1,15},\d{1,15}")
 _NO_ENTRY = re.compile(r"^-0,|,0\d")
 """`-0,5` and `0,05`, whose parts nobody writes as the numbers of a list."""
-_INVERSE = re.compile(r"(?<![A-Za-z\\])[fghFGH] ?\^ ?\{? ?- ?1 ?\}?")
+_INVERSE = re.compile(r"(?:(?<![A-Za-z\\])[fghFGH]|\([A-Z][A-Z ]{1,9}\)) ?\^ ?\{? ?- ?1 ?\}?")
+"""`f^{-1}`, `(AB)^{-1}`: not `1/f`, and not `A^{-1}B^{-1}`."""
 _PREFIX = re.compile(r"\d\s?([mM])(?:W|Pa|Hz|A|V|J|F|N|eV)(?![A-Za-z])")
 
 
@@ -137,6 +140,21 @@ _NAMED_PARTS = (
     (re.compile(r"\\partial ?[A-Za-z]"), "another derivative"),
 )
 """`AB \\cdot CD`, `\\frac{\\partial f}{\\partial x}`: algebra takes their letters for factors."""
+_CAPITALS = re.compile(
+    r"(?<!\\)([A-Z]) ?(?:\^ ?(?:\w|\{ ?-? ?\w ?\}) ?)?(?:(?:\\cdot|\*) ?)?(?=([A-Z])(?![a-z]))"
+)
+_INVERSE_OF_CAPITAL = re.compile(r"(?<![A-Za-z\\])[A-Z] ?\^ ?\{? ?- ?1 ?\}?")
+
+
+def _differ_in_order(pair: tuple[str, str]) -> bool:
+    """True for other products of capitals that are matrices: with an inverse, or in both orders, `AB-BA`."""
+    products = [set(_CAPITALS.findall(text)) for text in pair]
+    has_order = any(map(_INVERSE_OF_CAPITAL.search, pair)) or any(
+        left != right and (right, left) in each for each in products for left, right in each
+    )
+    return has_order and products[0] != products[1]
+
+
 _UNREAD = re.compile(
     r"\\frac ?\{ ?(?:d|\\partial)(?:\^ ?\{? ?\d ?\}?)? ?[A-Za-z]? ?\} ?\{ ?(?:d|\\partial) ?[A-Za-z]"
     r"|(?<![A-Za-z\\])(?:d[A-Za-z] ?/ ?d[A-Za-z]|[A-Z] ?\[)"
@@ -146,6 +164,7 @@ _LETTER = r"(?:\\(?:vec|mathbf|hat) ?\{ ?)?([A-Za-z])(?![A-Za-z]) ?\}?"
 _CROSS = re.compile(rf"(?<![A-Za-z\\]){_LETTER} ?\\times ?{_LETTER}")
 _SIDE = re.compile(r"\^ ?(?:[-+*]|\{ ?[-+*] ?\})(?![\w\\(])")
 """`3^+`, the limit from the right."""
+_LOOSE_DIGIT = re.compile(r"(?<![A-Za-z\\_^{])(?!(?<=\d)e)[a-z]\d(?!\()")
 _DERIVATIVE = re.compile(r"\\frac ?\{ ?d ?(\w) ?\} ?\{ ?d ?(\w) ?\}|(?<![A-Za-z])d(\w) ?/ ?d(\w)(?![A-Za-z])")
 _RELATION = re.compile(r"[<>]|\\[lg]e(?![a-z])|\\c[au]p(?![a-z])")
 _OPPOSITES = tuple(
@@ -217,7 +236,7 @@ _STRAY = re.compile(r"(?<!\\)(?:\\\\)*\\(?![A-Za-z{}|\\])|^(?!.*\\begin).*(?:\\\
 """A backslash before no command: math-verify reads nothing past it, so `k\\(4k)` would equal `k\\(9k)`."""
 _HUGE = re.compile(
     r"\d{6,}\s?!|!\s?\)*\s?!|\^\s?\{?\s?-?\d{6,}|\d\s?\^\s?\{?\s?\d+\s?(?:\^|!)|\\binom\s?\{\s?\d{6,}"
-    r"|\([^()]{0,80}[a-z][^()]{0,80}\)\s?\^\s?\{?\s?(?:[5-9]\d{3}|\d{5,})"
+    r"|\([^()]{0,80}[a-z][^()]{0,80}\)\s?\^\s?\{?\s?(?:[3-9]\d{3}|\d{5,})"
 )
 """sympy computes these when it parses them, which takes a worker's whole time."""
 _INNER_DOLLAR = re.compile(r"[^$\s].*\$.*\w", re.DOTALL)
@@ -233,9 +252,10 @@ _MATH_WORDS = frozenset(
 )
 _EXPONENT_T = r"\^ ?(?:T|\{ ?(?:T|\\[A-Za-z]{2,9} ?\{ ?T ?\}) ?\})"
 _TRANSPOSE = re.compile(
-    rf"(?:[A-Za-df-z] ?(?:_ ?(?:\w|\{{ ?\w{{1,5}} ?\}}) ?)?|\([A-Za-z +\-]{{1,40}}\) ?){_EXPONENT_T}"
+    r"(?:[A-Za-df-z] ?(?:_ ?(?:\w|\{ ?\w{1,5} ?\}) ?)?"
+    rf"|\((?:[a-z +\-]{{1,40}}|(?=[^()]{{0,39}}[A-Z])[^()]{{1,40}})\) ?){_EXPONENT_T}"
 )
-"""`A^T`, `(AB)^T`: products of matrices have an order, which algebra does not know."""
+"""`A^T`, `(2AB)^T`: products of matrices have an order, which algebra does not know."""
 _POWER = re.compile(rf"(?<!matrix\}})(?<!matrix\}} ){_EXPONENT_T}")
 
 
@@ -250,7 +270,7 @@ def spell_exponent(text: str) -> str:
 
 
 _DOUBTS = (
-    (re.compile(r"[)\]}] ?'"), "a prime behind brackets"),
+    (re.compile(r"[)\]}\d] ?'"), "a prime behind brackets or a number"),
     (_SIDE_BY_SIDE, "two numbers side by side"),
     (re.compile("°"), "degrees in an expression"),
     (_HUGE, "a number or a power too large to compute"),
@@ -272,6 +292,11 @@ def find_doubt(reference: str, answer: str) -> str | None:
     for pattern, doubt in _DOUBTS:
         if pattern.search(reference) or pattern.search(answer):
             return doubt
+    if any(_UNREAD.search(text) and "=" not in text for text in (reference, answer)):
+        return "a derivative or an expectation, which algebra takes for a product"
+    unread = find_unread(reference) or find_unread(answer)
+    if unread is not None:
+        return unread
     words = [word.lower() for word in _WORD.findall(_ENVIRONMENT.sub("", f"{reference} {answer}"))]
     unknown = sorted({word for word in words if word not in _MATH_WORDS})
     return f"words beside the mathematics: {', '.join(unknown)[:100]}" if unknown else None

@@ -53,7 +53,8 @@ def _repeats_only(reference: Sequence[Node], answer: Sequence[Node]) -> bool:
 
 
 def _unwrap(node: Node) -> Node:
-    while node.kind in {"list", "union"} and len(node.parts) == 1:
+    """The one part of a list or set; the set of the empty set is another than that."""
+    while node.kind in {"list", "union"} and len(node.parts) == 1 and node.parts[0].text != r"\emptyset":
         node = node.parts[0]
     return node
 
@@ -66,21 +67,30 @@ def _bare(text: str) -> str:
     return re.sub(r"[{}\s\\]", "", text)
 
 
-_FUNCTION = re.compile(r"\w+'?\(([A-Za-z])\)")
-
-
 def _compare_leaves(reference: Node, answer: Node, leaf: LeafComparison) -> AnswerCheck | None:
     if _are_equations(reference, answer):
         return leaf(_statement(reference), _statement(answer))
-    left, right = _FUNCTION.fullmatch(_name(reference)), _FUNCTION.fullmatch(_name(answer))
-    text = answer.text
-    if left and right and left[1] != right[1]:
-        text = re.sub(rf"(?<![A-Za-z\\]){right[1]}(?![A-Za-z])", left[1], text)
+    name, text = _with_argument(_name(reference), _name(answer), answer.text)
     check = leaf(reference.text, text)
-    is_other_name = reference.variable and answer.variable and not (left and right)
-    if check and check.verdict == "correct" and is_other_name and _name(reference) != _name(answer):
+    is_other_name = reference.variable and name and _name(reference) != name
+    if check and check.verdict == "correct" and is_other_name:
         return AnswerCheck("unparsable", f"{answer.variable} is given, {reference.variable} was asked for")
     return check
+
+
+def _with_argument(name: str, other_name: str, text: str) -> tuple[str, str]:
+    """`f(t)` and its text with the argument of `f(x)`, unless the text has an x already."""
+    left, right = _FUNCTION.fullmatch(name), _FUNCTION.fullmatch(other_name)
+    if not left or not right or left[1] != right[1] or re.search(_letter(left[2]), text):
+        return other_name, text
+    return name, re.sub(_letter(right[2]), left[2], text)
+
+
+def _letter(name: str) -> str:
+    return rf"(?<![A-Za-z\\]){name}(?![A-Za-z])"
+
+
+_FUNCTION = re.compile(r"(\w+'?)\(([A-Za-z])\)")
 
 
 def _are_equations(reference: Node, answer: Node) -> bool:

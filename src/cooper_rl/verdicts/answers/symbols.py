@@ -31,6 +31,7 @@ from cooper_rl.verdicts.answers.notation import (
     spell_exponent,
     value_of_operation,
 )
+from cooper_rl.verdicts.answers.numbers import rounds_to
 from cooper_rl.verdicts.answers.sampling import (
     agree_at_negative_points,
     agree_at_points,
@@ -40,7 +41,7 @@ from cooper_rl.verdicts.answers.sampling import (
     differ_by_constant,
     evaluate_at,
 )
-from cooper_rl.verdicts.answers.stated.braces import brace_excess
+from cooper_rl.verdicts.answers.structure import find_syntax_fault
 
 _LATEX = LatexExtractionConfig(
     normalization_config=NormalizationConfig(
@@ -83,6 +84,7 @@ def compare_by_math_verify(reference: str, answer: str) -> AnswerCheck:
 
 
 def _compare_expressions(reference: str, answer: str) -> AnswerCheck:
+    reference, answer = _exact_part(reference), _exact_part(answer)
     notation = compare_notation(reference, answer)
     if notation is not None:
         return notation
@@ -141,8 +143,9 @@ def _compare_values(reference: str, answer: str) -> AnswerCheck:
     doubt = find_doubt(reference, answer)
     if doubt is not None:
         return AnswerCheck("unparsable", doubt)
-    if brace_excess(answer) > 0:  # math-verify reads what stands before the brace
-        return AnswerCheck("unparsable", f"the answer {shorten(answer)} breaks off")
+    fault = find_syntax_fault(answer)
+    if fault is not None:  # math-verify reads what stands before a brace
+        return AnswerCheck("unparsable", f"the answer {shorten(answer)} {fault}")
     if "=" in reference and "=" in answer:
         equations = _compare_equations(reference, answer)
         return equations if equations is not None else _compare_sides(reference, answer)
@@ -158,6 +161,8 @@ def _compare_values(reference: str, answer: str) -> AnswerCheck:
         return constants
     if isinstance(left, sympy.Eq) and isinstance(right, sympy.Expr):
         return _compare_solution(left, right, what)
+    if isinstance(right, sympy.Eq) and not right.lhs.free_symbols and not _is_identity(right.lhs, right.rhs):
+        return AnswerCheck("unparsable", f"{what}: an equation of two values")
     # Cheap, and right about what differs: algebra would try every simplification first.
     if not _is_percent(left, right):
         agreement = agree_at_points(left, right, 1e-7)
@@ -186,6 +191,18 @@ def _compare_values(reference: str, answer: str) -> AnswerCheck:
     if isinstance(left, sympy.Expr) and isinstance(right, sympy.Expr) and _is_rounded(left, right):
         return AnswerCheck("unparsable", f"{what}: equal after rounding only")
     return AnswerCheck("correct", f"math-verify: {shorten(answer)} equals {shorten(reference)}")
+
+
+def _exact_part(text: str) -> str:
+    r"""`\frac{1}{3} \approx .333` as `\frac{1}{3}`: math-verify reads one of the two. Others stay."""
+    found = _APPROXIMATED.fullmatch(text)
+    value = read_value(found[1]) if found else None
+    if found is None or value is None:
+        return text
+    return found[1] if rounds_to(value, Fraction(found[2]), len(found[3] or "")) else text
+
+
+_APPROXIMATED = re.compile(r"(.+?) ?\\approx ?(-?\d{1,15}(?:\.(\d{1,15}))?)")
 
 
 def _is_identity(left: Any, right: Any) -> bool:

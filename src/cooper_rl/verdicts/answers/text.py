@@ -42,10 +42,11 @@ _LATEX_SYNONYMS = (
     # What is set in a font: `units.TEXT_COMMAND` takes `\mathbf` off, but not from round other braces.
     (re.compile(rf"{_FONT}\s?(?=\{{[^{{}}]{{0,200}}\}})"), r"\\mathbf"),
     (re.compile(rf"{_FONT}(?=\s?\{{)(?!\s?\{{[^{{}}]{{0,200}}\}})"), ""),
+    (re.compile(r"\\[dt]binom(?![A-Za-z])"), r"\\binom"),
     (re.compile(r"\\(?:dfrac|tfrac|cfrac)(?![A-Za-z])"), r"\\frac"),
     (re.compile(r"\\(?:leqslant|leq|leqq)(?![A-Za-z])"), r"\\le"),
     (re.compile(r"\\(?:geqslant|geq|geqq)(?![A-Za-z])"), r"\\ge"),
-    (re.compile(r"\\neq(?![A-Za-z])"), r"\\ne"),
+    (re.compile(r"\\neq(?![A-Za-z])|\\not\s?="), r"\\ne"),
     (re.compile(r">=|=>"), r"\\ge "),
     (re.compile(r"<=|=<"), r"\\le "),
     (re.compile(r"\+\s?\\infty"), r"\\infty"),

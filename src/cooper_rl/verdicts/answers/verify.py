@@ -16,7 +16,7 @@ from cooper_rl.verdicts.answers.arithmetic import evaluate
 from cooper_rl.verdicts.answers.comparison import AnswerCheck, compare_exactly, read_quantity, shorten
 from cooper_rl.verdicts.answers.extraction import FinalAnswer, find_final_answer
 from cooper_rl.verdicts.answers.notation import find_clash
-from cooper_rl.verdicts.answers.numbers import Quantity, parse_quantity
+from cooper_rl.verdicts.answers.numbers import Quantity, parse_quantity, rounds_to
 from cooper_rl.verdicts.answers.parts import LeafComparison, compare_parts
 from cooper_rl.verdicts.answers.plain import to_latex, with_subscripts
 from cooper_rl.verdicts.answers.question import (
@@ -291,10 +291,24 @@ _INFINITE = re.compile(r"[+-]? ?\\infty ?")
 
 def _chain_result(answer: str) -> str | None:
     """`3 * 4 = 12 apples`: a calculation states what stands after its last sign of equality."""
-    first, *others = answer.split("=")
-    if not others or "," in answer or ";" in answer or not any(map(str.isdigit, first)):
+    *others, last = answer.split("=")
+    if not others or "," in answer or ";" in answer or not any(map(str.isdigit, others[0])):
         return None
-    return normalise_answer(others[-1])
+    result = normalise_answer(last)
+    stated = parse_quantity(result)
+    # `13 = 12` states two numbers. What is neither arithmetic in digits nor words is left to algebra.
+    is_equal = _is_value(stated, evaluate(others[-1])) or _HAS_WORD.search(others[-1]) is not None
+    return result if is_equal else None
+
+
+_HAS_WORD = re.compile(r"(?<![A-Za-z\\])[A-Za-z]{2}")
+
+
+def _is_value(stated: Quantity | None, value: Fraction | None) -> bool:
+    """True if a number is a value or a rounding of it."""
+    if stated is None or value is None:
+        return False
+    return stated.value == value or rounds_to(value, stated.value, stated.decimals or 0)
 
 
 def parse_reference(reference_answer: str) -> None:

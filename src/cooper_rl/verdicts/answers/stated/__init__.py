@@ -2,4 +2,5 @@
 
 json_fields  answers in JSON            last_line  an answer that no marker points at
 doubt        words that deny or hedge   braces     where braces close
+tags         answers in `<answer>`          factors    mathematics that goes on beside a box
 """

@@ -30,13 +30,18 @@ HEDGE = re.compile(
 _SUPPOSED = re.compile(
     r"(?:\b(?:if|suppose|supposing|assume|assuming|imagine|unless|whether|wrong|incorrect|mistaken|doubt"
     r"|claims?|claimed|thinks?|pretend)|^[\s\W]*(?:is|are|was|could))"
-    r"(?:\s+(?:that|the|my|this|our|final|correct|possible)){0,3}\s{0,9}$",
+    r"(?:\s+(?:that|the|my|this|our|final|correct|possible)){0,3}\s{0,9}$"
+    r"|(?:如果|假如|假设|若|不是|并非)(?:最终|正确)?$",
     re.IGNORECASE,
 )
 _NOT_THE_BOX = re.compile(
     r"(?:\b(?:not|cannot|never|anything but|instead of|rather than)|n't)(?: [a-z]{1,12})?[\s$\\(]{0,4}$"
     r"|\b(?:wrong(?:ly)?|incorrect(?:ly)?|mistaken?(?:ly)?|erroneous(?:ly)?|had we"
-    r"|would have (?:got|gotten|been|obtained|answered))\b[^.!?:\n]*$",
+    r"|would have (?:got|gotten|been|obtained|answered))\b[^.!?:\n]*$"
+    r"|\b(?:might (?:think|say|guess|expect|answer)|tempt(?:ing|ed)|most people)\b[^.!?:\n]*$"
+    r"|\b(?:suppose|imagine|pretend|says?|said|claims?|claimed|thinks?|guess(?:es|ed)?|if we had)"
+    r"(?: that)?(?: (?:it|the answer|this))?(?: (?:is|was))?[\s$]{0,4}$"
+    r"|(?:不是|不为|不等于|并非)[\s$\\(]{0,4}$|^%",
     re.IGNORECASE,
 )
 _TAKEN_BACK = re.compile(
@@ -49,10 +54,22 @@ _TAKEN_BACK = re.compile(
     r"|(?:correction|edit)(?=:)|or rather|hold on|hang on|never ?mind|my (?:mistake|bad)|on second thoughts?"
     r"|apologies|i (?:was wrong|take (?:that|it) back|made an? (?:mistake|error)))\b"
     r"|no[,!] |no\. (?!\d)|no\W{0,3}$)"
-    r"|[\s$.)\\\]*]{0,6}\((?:wrong|incorrect|false|not correct)\b"
-    r"|[\s$)\\\]*]{0,6}(?:\?|,? (?:then|so)?[^.\n]{0,40}\bcontradict)",
+    r"|[\s$.)\\\]*]{0,6}\((?:wrong|incorrect|false|not correct|rejected|extraneous|invalid)\b"
+    r"|\$?(?:~~|</(?:del|s|strike)>|\s?-->)|[\s$.)*]{0,6}[✗✘❌×]"
+    r"|[\s$)\\\]*]{0,6}(?:\?|,? (?:then|so)?[^.\n]{0,40}\bcontradict)"
+    r"|[\s$.)\\\]*，。、,]{0,9}(?:但|不过|可是)?(?:这|那|它)?(?:个?答案)?(?:显然|并)?"
+    r"(?:不对|不正确|不是|是?错|有误|等等|等一下|нет|(?:это )?неверно)",
     re.IGNORECASE,
 )
+_QUOTING = re.compile(
+    r"\b(?:such as|like|e\.g\.|for example|formats?|form|example|template|schema)\b[^.!?\n{<]{0,40}$",
+    re.IGNORECASE,
+)
+
+
+def is_example(text: str, start: int) -> bool:
+    """True if the words before a position give what follows as an example of a format."""
+    return _QUOTING.search(text[max(0, start - REACH) : start]) is not None
 
 
 def is_supposed(text: str, start: int, end: int) -> bool:
@@ -80,8 +97,20 @@ def is_denied_in_the_end(text: str, answer: str) -> bool:
         if _is_whole(text, start, end):
             before, after = text[max(0, start - REACH) : start], text[end : end + REACH]
             opened = start - len(before) + len(_OPENING.sub("", before))
-            return is_box_denied(text, opened, end + len(after) - len(after.lstrip("$*)}")))
+            is_denied = is_box_denied(text, opened, end + len(after) - len(after.lstrip("$*)}")))
+            return is_denied or _CORRECTED.search(text, end) is not None
     return False
+
+
+_CORRECTED = re.compile(
+    r"\b(?:should (?:[a-z]+ )?(?:be|have been|read|say)|i mean|i meant|make (?:it|that)"
+    r"|(?:corrected|revised|correction)\b[^.\n]{0,20}:"
+    r"|(?:correct|corrected|revised|actual|right|true|real) (?:final )?(?:answer|value|result|number|total)"
+    r" (?:is|was)|(?:wait|hmm|oops|sorry|actually),?(?: (?:it|that|this)(?: is|'s))?)"
+    r"[\s:$*\\(]{1,9}(?:boxed\{)?[-−]?\d",
+    re.IGNORECASE,
+)
+"""What states another number behind the last mention of an answer."""
 
 
 _OPENING = re.compile(r"(?:\\(?:boxed|fbox|text)\{|[\s$*({]){0,9}$")

@@ -5,6 +5,7 @@ import re
 from typing import NamedTuple
 
 from cooper_rl.verdicts.answers.stated.braces import closing_braces
+from cooper_rl.verdicts.answers.stated.doubt import is_example
 
 JSON_FIELD = re.compile(r'"(?:final[_ ]?)?answer"\s*:\s*', re.IGNORECASE)
 _JSON_STRING = re.compile(r'"((?:[^"\\]|\\.)*)"', re.DOTALL)
@@ -13,11 +14,7 @@ _JSON_OTHER = re.compile(r"[^,}\n]{0,500}")
 _VALUE = re.compile(
     r'(?:\[|\{\s{0,9}"(?:value|result|answer)"\s{0,9}:)\s{0,9}([^\s\[\]{}][^\[\]{}\n]{0,300})[\]}]'
 )
-_QUOTING = re.compile(
-    r"\b(?:such as|like|e\.g\.|for example|formats?|form|example|template|schema)\b[^.!?\n{]{0,40}$",
-    re.IGNORECASE,
-)
-_QUOTING_REACH, MAX_OBJECT_CHARS = 80, 1000
+MAX_OBJECT_CHARS = 1000
 
 
 class Field(NamedTuple):
@@ -43,7 +40,7 @@ def read_fields(text: str) -> list[Field]:
 def is_quoted(text: str, field: Field) -> bool:
     """True if the words before the object give it as an example of a format."""
     opened = text.rfind("{", max(0, field.start - MAX_OBJECT_CHARS), field.start)
-    return opened >= 0 and _QUOTING.search(text[max(0, opened - _QUOTING_REACH) : opened]) is not None
+    return opened >= 0 and is_example(text, opened)
 
 
 def end_of_object(text: str, field: Field) -> int:

@@ -125,7 +125,7 @@ def is_part_of_expression(text: str, span: str) -> bool:
 
 _GOES_BEFORE = re.compile(r"(?:[{\[^_+/]|\\to)\s?$")
 _GOES_AFTER = re.compile(
-    rf"[A-Za-z](?![A-Za-z])|!\s\w|\s{{0,3}}(?:[{{\[^_+/]|(?:{'|'.join(NAMES)})(?![A-Za-z]))"
+    rf"[A-Za-z](?![A-Za-z])|(?:th|st|nd|rd)\s[A-Za-z]|!\s\w|\s{{0,3}}(?:[{{\[^_+/]|(?:{'|'.join(NAMES)})(?![A-Za-z]))"
 )
 _DONE_TO = re.compile(
     r"\b(?:(?:roots?|square|cube|half|third|quarter|double|triple|reciprocal|inverse|opposite|negative|digits"
