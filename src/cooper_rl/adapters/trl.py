@@ -9,9 +9,7 @@ from cooper_rl.api.trl import find_cut
 connect = cache(RewardClient.from_environment)
 
 
-def cooper_reward(
-    prompts: list[Any], completions: list[Any], log_metric: Any = None, **columns: Any
-) -> list[float | None]:
+def cooper_reward(completions: list[Any], log_metric: Any = None, **columns: Any) -> list[float | None]:
     """Rewards of this process's completions; VerifyRM learns from those of all processes at once."""
     if "reference_answer" not in columns:
         raise CooperError("the data set has no column 'reference_answer'; rename that of the final answers")
@@ -19,15 +17,13 @@ def cooper_reward(
     trainer = getattr(log_metric, "__self__", None)
     is_alone = trainer is not None and trainer.accelerator.num_processes == 1
     is_evaluating = trainer is not None and not trainer.model.training
-    are_cut = find_cut(trainer, columns.get("completion_ids"))
+    given = {
+        "completions": completions, "prompts": columns["prompts"], "questions": columns.get("question"),
+        "reference_answers": columns["reference_answer"],
+        "are_cut": find_cut(trainer, columns.get("completion_ids")),
+    }  # fmt: skip
     # A row without a reference answer is of another task: TRL leaves out a reward that is None.
     rows = [row for row, answer in enumerate(columns["reference_answer"]) if answer is not None]
-    rewards = connect()(
-        [completions[row] for row in rows],
-        prompts=[prompts[row] for row in rows],
-        questions=[columns["question"][row] for row in rows] if "question" in columns else None,
-        reference_answers=[columns["reference_answer"][row] for row in rows],
-        are_cut=None if are_cut is None else [are_cut[row] for row in rows],
-        learn="never" if is_evaluating else "now" if is_alone else "later",
-    )
+    asked: dict[str, Any] = {name: [of[row] for row in rows] for name, of in given.items() if of is not None}
+    rewards = connect()(**asked, learn="never" if is_evaluating else "now" if is_alone else "later")
     return [None if answer is None else rewards.pop(0) for answer in columns["reference_answer"]]
