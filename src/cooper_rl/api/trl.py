@@ -34,7 +34,7 @@ def trainer_of(log_metric: Any) -> Any | None:
 
 
 def find_cut(trainer: Any | None, completion_ids: Sequence[Sequence[int]] | None) -> list[bool] | None:
-    """Whether each completion reached the trainer's limit without an end token; None: not known."""
+    """True for each completion that reached the trainer's limit without an end token; None: not known."""
     ends, limit = (getattr(trainer, name, None) for name in ("eos_token_ids", "max_completion_length"))
     if completion_ids is None or ends is None or limit is None:
         return None

@@ -1,4 +1,4 @@
-"""Which examples each update of VerifyRM's training learns, in arrays: a text of any example is read once."""
+"""The updates of VerifyRM's training and their examples, as arrays of indices."""
 
 import math
 import random

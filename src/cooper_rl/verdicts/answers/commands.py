@@ -1,4 +1,4 @@
-r"""What math-verify reads of LaTeX (row 3): at anything else it stops, so that `12 \lg 5` would be 12.
+r"""LaTeX that math-verify reads (row 3). At anything else it stops, so that `12 \lg 5` would be 12.
 
 It also reads `12 \times` as 12 and drops a number's subscript. Texts are normalised.
 """

@@ -219,7 +219,7 @@ def _tagged(text: str) -> _Candidate | None:
 
 
 def _read_content(content: str) -> str:
-    """What a marker points at in a tag, else the whole of one line or of mathematics, else the last line."""
+    """The answer that a marker in a tag points at, else one whole line or mathematics, else the last line."""
     stated = _phrase(content, _ANSWER)
     if stated is not None:
         return stated.answer.text
