@@ -91,7 +91,7 @@ def test_other_references_make_right_programs_wrong(verifier, examples) -> None:
     items = [(example.reference_answer, example.completion) for example in swapped]
     assert "correct" not in [check.verdict for check in verifier.verify(items)]
     wrong = [example.model_copy(update={"label": 0}) for example in examples]
-    assert swap_references(wrong, random.Random(0), DOMAIN) == [], "a program states no tests"
+    assert list(swap_references(wrong, random.Random(0), DOMAIN)) == [], "a program states no tests"
 
 
 def test_perturbation_and_assistant_change_one_piece_of_the_code(verifier, examples) -> None:

@@ -11,12 +11,12 @@ from typing import NamedTuple
 
 from cooper_rl.domains.base import FindReferenceFault
 from cooper_rl.errors import DataError
+from cooper_rl.labels.spool import Spool
 from cooper_rl.method.questions import question_key
 from cooper_rl.records.batches import in_batches
 from cooper_rl.records.files import is_same_file, parse_row, read_rows
 from cooper_rl.records.one_file import Answered, stream_one_file
 from cooper_rl.records.rejected import Usable, stream_usable
-from cooper_rl.records.spool import Spool
 from cooper_rl.schema.data import Completion, Problem, Record, RejectedRow, VerifyExample
 
 BATCH_ROWS = 4096

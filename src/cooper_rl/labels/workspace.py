@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from cooper_rl.domains.base import FindReferenceFault
 from cooper_rl.labels.rows import Inputs, Row, Rows, collect_rows
+from cooper_rl.labels.spool import Spool
 from cooper_rl.machine.index import temporary_index
 from cooper_rl.machine.scratch import scratch_folder
-from cooper_rl.records.spool import Spool
 from cooper_rl.schema.data import Label, RejectedRow
 
 

@@ -3,7 +3,6 @@
 files           JSONL, Parquet and tables; an error names file, row and field
 tables          CSV and TSV                        standard_input  the path `-`
 parquet         a Parquet file in bounded memory   batches         a stream in parts
-spool           more records than memory holds
 layouts         GSM8K, MATH, veRL and other layouts of problems
 answer_text     a reference answer that is a number, or a list of one
 messages        chat messages as columns           one_file        problems and completions in one file

@@ -26,6 +26,7 @@ from cooper_rl.config.root import Config
 from cooper_rl.domains.base import Domain
 from cooper_rl.domains.open import find_domain
 from cooper_rl.errors import DataError
+from cooper_rl.labels.spool import Spool
 from cooper_rl.machine.index import temporary_index
 from cooper_rl.machine.scratch import scratch_folder
 from cooper_rl.method.questions import question_key
@@ -47,7 +48,6 @@ from cooper_rl.records.layouts import (
     read_columns,
     translate,
 )
-from cooper_rl.records.spool import Spool
 from cooper_rl.records.standard_input import NAME as STANDARD_INPUT
 from cooper_rl.records.standard_input import standard_input
 from cooper_rl.schema.data import Problem, RejectedRow

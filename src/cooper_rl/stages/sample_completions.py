@@ -16,6 +16,7 @@ from cooper_rl.config.data import GenerationConfig
 from cooper_rl.config.root import Config
 from cooper_rl.engines.open import open_engine
 from cooper_rl.errors import ConfigError
+from cooper_rl.labels.spool import Spool
 from cooper_rl.machine.device import pick_device
 from cooper_rl.machine.scratch import scratch_folder
 from cooper_rl.models.packed.forward import use_packed
@@ -25,7 +26,6 @@ from cooper_rl.randomness import derive_seed
 from cooper_rl.records.batches import in_batches_of
 from cooper_rl.records.files import check_output, check_unique, read_records, write_records, write_report
 from cooper_rl.records.model_set import read_models
-from cooper_rl.records.spool import Spool
 from cooper_rl.schema.data import Completion, Problem
 from cooper_rl.schema.paths import Input, OutputFile
 from cooper_rl.schema.reports import SampleReport

@@ -19,6 +19,7 @@ from cooper_rl.config.root import Config
 from cooper_rl.domains.open import find_domain
 from cooper_rl.errors import DataError
 from cooper_rl.labels.splits import Splits
+from cooper_rl.labels.spool import Spool
 from cooper_rl.machine.device import pick_device
 from cooper_rl.machine.index import temporary_index
 from cooper_rl.machine.scratch import scratch_folder
@@ -39,7 +40,6 @@ from cooper_rl.models.verify_rm_card import write_card
 from cooper_rl.records.files import is_same_file, write_report
 from cooper_rl.records.model_set import read_models
 from cooper_rl.records.rejected import set_aside
-from cooper_rl.records.spool import Spool
 from cooper_rl.records.verify_formats import stream_examples
 from cooper_rl.redteam.negatives import read_attacks
 from cooper_rl.run.fit_checkpoints import FitCheckpoints, fit_checkpoints

@@ -5,4 +5,5 @@ numbers  units  arithmetic  symbols         letters     their case
 parts  structure   lists, intervals, tuples
 comparison  sampling        equality; drawn values   stated  the ways to state an answer
 notation  plain             spellings of mathematics     question  its hints
+commands  LaTeX that math-verify reads
 """

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from cooper_rl.errors import DataError
-from cooper_rl.records.spool import Spool
+from cooper_rl.labels.spool import Spool
 from cooper_rl.schema.data import Problem
 from tests.full_disk import no_file_beyond
 
