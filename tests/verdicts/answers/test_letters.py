@@ -2,7 +2,7 @@
 
 import pytest
 
-from cooper_rl.verdicts.answers.letters import tell_cases_apart
+from cooper_rl.verdicts.answers.algebra.letters import tell_cases_apart
 from cooper_rl.verdicts.answers.verify import verify_answer
 
 PAIRS = [("R", "r"), ("M", "m"), ("A", "a"), ("N", "n"), ("K", "k"), ("C", "c"), (r"\Delta ", r"\delta ")]

@@ -7,8 +7,8 @@ number bases are compared in `comparison.py`. `find_doubt` names what it would m
 import re
 from fractions import Fraction
 
+from cooper_rl.verdicts.answers.algebra.commands import find_unread
 from cooper_rl.verdicts.answers.arithmetic import evaluate
-from cooper_rl.verdicts.answers.commands import find_unread
 from cooper_rl.verdicts.answers.comparison import AnswerCheck, shorten
 
 _CONGRUENCE = re.compile(

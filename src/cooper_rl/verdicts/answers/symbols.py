@@ -21,8 +21,17 @@ from math_verify import (  # pyright: ignore[reportMissingTypeStubs] it ships no
 )
 from sympy.core import random as sympy_random  # pyright: ignore[reportMissingTypeStubs] it ships none
 
+from cooper_rl.verdicts.answers.algebra.letters import tell_cases_apart
+from cooper_rl.verdicts.answers.algebra.sampling import (
+    agree_at_negative_points,
+    agree_at_points,
+    agree_at_whole_points,
+    are_exactly_equal,
+    are_multiples,
+    differ_by_constant,
+    evaluate_at,
+)
 from cooper_rl.verdicts.answers.comparison import MIN_DIGITS, AnswerCheck, shorten
-from cooper_rl.verdicts.answers.letters import tell_cases_apart
 from cooper_rl.verdicts.answers.notation import (
     compare_notation,
     differ_in_digits_only,
@@ -32,15 +41,6 @@ from cooper_rl.verdicts.answers.notation import (
     value_of_operation,
 )
 from cooper_rl.verdicts.answers.numbers import rounds_to
-from cooper_rl.verdicts.answers.sampling import (
-    agree_at_negative_points,
-    agree_at_points,
-    agree_at_whole_points,
-    are_exactly_equal,
-    are_multiples,
-    differ_by_constant,
-    evaluate_at,
-)
 from cooper_rl.verdicts.answers.structure import find_syntax_fault
 
 _LATEX = LatexExtractionConfig(
