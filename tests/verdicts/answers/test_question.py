@@ -187,3 +187,13 @@ def test_a_site_may_refuse_roundings_of_measured_quantities() -> None:
         for on in (True, False)
     ]
     assert verdicts == ["correct", "unparsable"]
+
+
+@pytest.mark.parametrize("told", ["(A) or 34", "(A) not", "(A) maybe", "(A) 5", r"\text{(A) } 5", "A. 5"])
+def test_a_letter_with_a_doubt_or_another_choices_content_is_no_answer(told: str) -> None:
+    question = "Which is it? (A) 12 (B) 5 (C) 34"
+    for reference in ("A", "(A)"):
+        assert verify_answer(reference, rf"\boxed{{{told}}}", question=question).verdict == "unparsable"
+        for whole in ("(A) 12", r"(A)\ 12 \text{ cm}", "A. 12", "(A)"):
+            completion = rf"\boxed{{{whole}}}"
+            assert verify_answer(reference, completion, question=question).verdict == "correct"

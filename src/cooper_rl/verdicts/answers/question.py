@@ -42,6 +42,8 @@ _OTHER_CHOICE = re.compile(
     r"(?:\b(?:or|and)\b|[,;/&])\s*\(?[A-J](?:[).:,]|\s*$)|(?:^|(?<=\s))\(?[A-J](?:\)|[.:](?=\s))"
 )
 
+_HEDGED = re.compile(r"(?:or|and|not|maybe|perhaps|is (?:not|wrong|incorrect))\b", re.IGNORECASE)
+
 
 def resolve_choice(reference: str, answer: str, question: str) -> tuple[str, str] | AnswerCheck:
     """Reference answer and answer with a letter replaced by its choice where only the other side is a value.
@@ -53,7 +55,7 @@ def resolve_choice(reference: str, answer: str, question: str) -> tuple[str, str
         # Which values several letters stand for is not looked up.
         return AnswerCheck("unparsable", f"{shorten(answer)} against {shorten(reference)}: several choices")
     marked = split_choice(right)
-    if marked is not None and _OTHER_CHOICE.search(marked[1]):
+    if marked is not None and (_OTHER_CHOICE.search(marked[1]) or _contradicts_letter(*marked, question)):
         return AnswerCheck("unparsable", f"more than one choice: {shorten(answer)}")
     ours = read_letter(left)
     if ours is not None and _SMALL_LETTER.fullmatch(right) and read_options(question):
@@ -89,6 +91,13 @@ def resolve_choice(reference: str, answer: str, question: str) -> tuple[str, str
             verdict = "correct" if letter == chosen else "incorrect"
             return AnswerCheck(verdict, f"{shorten(other)} is choice {letter}, against {chosen}")
     return (value, answer) if ours is not None else (reference, value)
+
+
+def _contradicts_letter(letter: str, content: str, question: str) -> bool:
+    """True if the text behind a choice's letter hedges or denies it, or is the content of another choice."""
+    told = normalise_answer(content).casefold()
+    others = (text for option, text in read_options(question).items() if option != letter)
+    return _HEDGED.match(content) is not None or told in map(str.casefold, others)
 
 
 def _resolve_contents(left: str, right: str) -> tuple[str, str] | AnswerCheck | None:
