@@ -24,8 +24,9 @@ they are drawn from stand in the model's `config.json`.
 import logging
 import math
 import random
+import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable
 from difflib import SequenceMatcher
 from functools import lru_cache, partial
 from itertools import islice
@@ -205,7 +206,7 @@ def _number(answer: str) -> float | None:
 
 def add_decoys(
     model: Any,
-    answers: Sequence[str],
+    answers: Iterable[str],
     *,
     count: int,
     domain: str = names.DOMAINS.names[0],
@@ -224,6 +225,7 @@ def add_decoys(
     if count == 0:
         setattr(model.config, KEY, None)
         return
+    answers = list(map(sys.intern, answers))  # the completions of a problem share one string
     short = [answer for answer in answers if 0 < len(answer) <= MAX_ANSWER_CHARS]
     if answers and not short:
         raise ConfigError(

@@ -91,7 +91,8 @@ def _additions(
     """
     if config.swapped_references:
         yield from swap_references(examples, random.Random(derive_seed(seed, "swap")), domain)
-    material = _draw_material(examples, seed)
+    has_texts = config.num_canary_problems or config.hostile_fraction or attacks
+    material = _draw_material(examples, seed) if has_texts else []
     if config.num_canary_problems:
         rng = random.Random(derive_seed(seed, "train_canaries"))
         canaries = domain.make_canaries(material, max_problems=config.num_canary_problems, rng=rng)

@@ -7,7 +7,6 @@ Validation decides which weights are kept and when to stop. What is learned in w
 
 import logging
 import math
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -201,11 +200,9 @@ def train_in_lessons(
         _check_labels(examples)
     # Decoys share everything before the reference answer, so that one that stands last costs little.
     note_reading(verify_rm.model, domain=domain.name, reference_last=config.num_decoys > 0)
-    # Interned: the completions of a problem share one string.
-    answers = [sys.intern(example.reference_answer) for example in examples]
     add_decoys(
         verify_rm.model,
-        answers,
+        (example.reference_answer for example in examples),
         count=config.num_decoys,
         domain=domain.name,
     )
