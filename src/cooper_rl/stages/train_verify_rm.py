@@ -178,6 +178,7 @@ def _split(
     config: Config, rows: Sequence[VerifyExample], path: Path, spools: _Spools
 ) -> tuple[Sequence[VerifyExample], Sequence[VerifyExample]]:
     fraction = config.labeling.validation_fraction
+    kept, held_out = spools.open(VerifyExample), list[VerifyExample]()
     with temporary_index() as index:
         splits = Splits(index, config.seed)
         for row in rows:
@@ -186,9 +187,10 @@ def _split(
             splits.deal(validation_fraction=fraction, test_fraction=fraction)
         except ValueError as error:
             raise DataError(f"{path}: {error}, or give a file of its own as --validation") from error
-        # What would be kept for a test is learned from: the file's owner evaluates on another one.
-        kept = spools.keep(row for row in rows if splits.split_of(row.question) != "validation")
-        return kept, [row for row in rows if splits.split_of(row.question) == "validation"]
+        for row in rows:
+            # What would be kept for a test is learned from: the file's owner evaluates on another one.
+            (held_out if splits.split_of(row.question) == "validation" else kept).append(row)
+    return kept, held_out
 
 
 def _check_apart(
