@@ -5,7 +5,7 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar, overload
+from typing import Any, Self, TypeVar, overload
 
 from cooper_rl.errors import DataError
 from cooper_rl.schema.data import Record
@@ -13,7 +13,7 @@ from cooper_rl.schema.data import Record
 R = TypeVar("R", bound=Record)
 
 
-class Spool(Sequence[R], Generic[R]):
+class Spool(Sequence[R]):
     """A sequence of records in a file; memory holds eight bytes for each.
 
     A context manager: records are appended inside its block, and can be read at any time.
