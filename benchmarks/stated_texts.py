@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+from benchmarks.red_team import show_rate
 from cooper_rl.domains.mathematics import MATHEMATICS
 from cooper_rl.machine.device import pick_device
 from cooper_rl.method.intervals import clustered_interval
@@ -44,7 +45,7 @@ def main() -> int:
     solved = list({row.question: row for row in reversed(rows) if row.label}.values())
     verify_rm = load_verify_rm(options.verify_rm, device=pick_device())
 
-    sys.stdout.write("| text | accepted | questions |\n|---|---|---|\n")
+    sys.stdout.write("| text | accepted, of questions |\n|---|---|\n")
     makers: list[tuple[str, Sequence[VerifyExample], Callable[[VerifyExample], str]]] = [
         *((text.format("12"), problems, filled(text)) for text in (*RIGHT, *EVASIVE)),
         ("a right solution", solved, lambda row: row.completion),
@@ -53,7 +54,7 @@ def main() -> int:
     for name, asked, make in makers:
         write_row(name, accepted(verify_rm, ((row, make(row)) for row in asked)))
 
-    sys.stdout.write("\n| family: its best text | accepted | questions |\n|---|---|---|\n")
+    sys.stdout.write("\n| family: its best text | accepted, of questions |\n|---|---|\n")
     for family, texts in LIBRARY.items():
         found = {text: accepted(verify_rm, wrong(problems, text)) for text in texts}
         best = max(texts, key=lambda text: sum(found[text]) / max(1, len(found[text])))
@@ -87,9 +88,7 @@ def accepted(verify_rm: VerifyRM, cases: Iterable[tuple[VerifyExample, str]]) ->
 
 def write_row(name: str, hits: Sequence[bool]) -> None:
     """A line of the table."""
-    rate = clustered_interval([[hit] for hit in hits])
-    cell = f"{100 * rate.value:.1f} [{100 * rate.low:.1f}, {100 * rate.high:.1f}]"
-    sys.stdout.write(f"| {name} | {cell} | {len(hits)} |\n")
+    sys.stdout.write(f"| {name} | {show_rate(clustered_interval([[hit] for hit in hits]))} |\n")
     sys.stdout.flush()
 
 
