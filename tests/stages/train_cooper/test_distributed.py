@@ -158,17 +158,17 @@ def test_each_process_draws_its_share_ahead_and_one_continues_with_all_of_it(
 
 @pytest.mark.parametrize("stage", [1, 2, 3])
 def test_processes_take_back_what_the_gate_refuses(examined: Files, tmp_path: Path, stage: int) -> None:
-    """VerifyRM learns what is right, which the gate's examples deny: the second update goes too far."""
+    """VerifyRM learns, at a rate far too high, what is right, which the gate's examples deny."""
     turned = [
         row.model_copy(update={"label": 1 - row.label})
         for row in read_records(examined.examples, VerifyExample)
     ]
     write_records(tmp_path / "turned.jsonl", turned)
     files = replace(examined, examples=tmp_path / "turned.jsonl")
-    values = ["cooper.steps=2", "cooper.reward.num_replay_examples=0"]
+    values = ["cooper.steps=2", "cooper.reward.num_replay_examples=0", "cooper.reward.lr=3e-3"]
     train_alone(files, tmp_path / "alone", *values)
     train_together(files, tmp_path / "run", stage, *values)
-    assert numbers(tmp_path / "alone")[-1]["gate/rolled_back"] == 1.0
+    assert [row["gate/rolled_back"] for row in numbers(tmp_path / "alone")] == [1.0, 1.0]
     assert_same_numbers(numbers(tmp_path / "run"), numbers(tmp_path / "alone"))
     one, other = read(tmp_path / "alone"), read(tmp_path / "run")
     for name, tensor in one.verify_rm.model.state_dict().items():
