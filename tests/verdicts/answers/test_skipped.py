@@ -64,6 +64,10 @@ def test_an_answer_with_more_in_it_is_never_correct(reference_answer: str, answe
     [
         ("the square root of 16", "unparsable"),
         ("half of the 16", "unparsable"),
+        ("two thirds of 16", "unparsable"),
+        ("the tithe of 16", "unparsable"),
+        ("the 16 and eleven", "unparsable"),
+        ("equal to a sum of 16 apples", "correct"),
         ("given by twice 16", "unparsable"),
         ("16 more than her brother's", "unparsable"),
         ("a total of 16 apples", "correct"),
@@ -72,6 +76,11 @@ def test_an_answer_with_more_in_it_is_never_correct(reference_answer: str, answe
 )
 def test_a_number_that_words_change_is_no_answer(sentence: str, verdict: str) -> None:
     assert verify_answer("16", f"The answer is {sentence}.").verdict == verdict
+
+
+@pytest.mark.parametrize("joiner", ["or", "and"])
+def test_a_number_beside_one_in_words_is_no_answer(joiner: str) -> None:
+    assert verify_answer("16", f"It is 16 {joiner} eleven.").verdict == "unparsable"
 
 
 @pytest.mark.parametrize(

@@ -127,16 +127,21 @@ _GOES_BEFORE = re.compile(r"(?:[{\[^_+/]|\\to)\s?$")
 _GOES_AFTER = re.compile(
     rf"[A-Za-z](?![A-Za-z])|(?:th|st|nd|rd)\s[A-Za-z]|!\s\w|\s{{0,3}}(?:[{{\[^_+/]|(?:{'|'.join(NAMES)})(?![A-Za-z]))"
 )
+_QUANTITY = (
+    "total|sum|amount|count|number|score|average|mean|median|maximum|minimum|cost|price|profit|loss|savings?"
+    "|discount|income|balance|weight|mass|distance|length|width|height|depth|radius|diameter|perimeter"
+    "|circumference|area|volume|speed|rate|age|duration|probability|chance|answer|result|solution"
+)
+"""`a total of 16` is 16."""
 _DONE_TO = re.compile(
-    r"\b(?:(?:roots?|square|cube|half|third|quarter|double|triple|reciprocal|inverse|opposite|negative|digits"
-    r"|factors|divisors|multiples?|logarithm|factorial|power|value) of(?: the)?|minus|negative|twice|half"
-    r"|double|triple|than|plus|times|by)[\s$\\(]*$",
+    rf"\b(?:(?!(?:{_QUANTITY}) of)\w+ of(?: the)?|minus|negative|twice|half|double|triple|than|plus|times|by)"
+    r"[\s$\\(]*$",
     re.IGNORECASE,
 )
-"""Words that make another number of the one after them: `the square root of 16`."""
+"""Words that make, or may make, another number: `the square root of 16`, `a tithe of 16`."""
 _DONE_WITH = re.compile(
     r"[\s$\\)]{0,3}(?:(?:more|less|fewer|greater|larger|smaller) than|times the|squared|cubed|plus|minus|over"
-    r"|divided|multiplied)\b",
+    r"|divided|multiplied|and)\b",
     re.IGNORECASE,
 )
 
@@ -233,9 +238,14 @@ def read_mathematics(text: str) -> str | None:
         return None  # `7 apples in 2 baskets`: either number may be the answer.
     if not unit or _COMPOUND.match(unit):
         return found
+    if _JOINER.search(text[:end]):
+        return None  # `12 or eleven`
     if _GOES_ON.search(unit) or _UNIT_WORDS.fullmatch(unit) is None or unit.count(" ") > 3:
         return None
     return f"{found} {unit}" if re.search(r"\d\W*$|[\w}]$", found) else None
+
+
+_JOINER = re.compile(r"\b(?:and|or)\s{0,9}$")
 
 
 def _without_joiner(text: str) -> str:
