@@ -4,8 +4,10 @@ import random
 import re
 
 from cooper_rl.config.data import RuleConfig
+from cooper_rl.negatives.altered import UNALTERED, alter
 from cooper_rl.negatives.matching import DENIED, STATED, matching_examples
 from cooper_rl.negatives.near_answers import NEGATED_SPELLINGS
+from cooper_rl.schema.data import VerifyExample
 from cooper_rl.verdicts.answers.verify import is_another_answer, verify_answer
 from cooper_rl.verdicts.rule import RuleVerifier
 
@@ -56,3 +58,27 @@ def test_the_canary_of_denials_has_words_of_its_own() -> None:
     """Else it would measure whether these few texts are known."""
     learned = {spelling.format("12").casefold() for spelling in DENIED}
     assert learned.isdisjoint(spelling.format(right="12").casefold() for spelling in NEGATED_SPELLINGS)
+
+
+def test_words_that_alter_an_answer_make_no_right_one_and_others_leave_it() -> None:
+    rng = random.Random(4)
+    for answer in ("12", "7", "-3", "0.5", "2/3", "x+1", "(2, 3)", "\\sqrt{2}"):
+        for _ in range(150):
+            altered = alter(answer, rng)
+            text = rng.choice(STATED).format(altered)
+            assert verify_answer(answer, text).verdict != "correct", text
+        for words in UNALTERED:
+            text = rng.choice(STATED).format(words.format(answer))
+            assert verify_answer(answer, text).verdict != "incorrect", text
+
+
+def test_a_right_solution_goes_on_and_stands_by_its_answer_or_evades_it() -> None:
+    row = VerifyExample(question="3 * 4?", reference_answer="12", completion="3 * 4 = 12\n#### 12\n", label=1)
+    found = matching_examples(2000, random.Random(5), [row])
+    continued = [example for example in found if example.question]
+    assert 400 < len(continued) < 600
+    assert [example.label for example in continued] == [1, 0] * (len(continued) // 2)
+    assert all(example.completion.startswith("3 * 4 = 12\n#### 12\n") for example in continued)
+    verdicts = [verify_answer("12", example.completion.split("\n", 2)[2]).verdict for example in continued]
+    assert "incorrect" not in verdicts[::2]
+    assert "correct" not in verdicts[1::2]

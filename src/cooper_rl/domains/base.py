@@ -100,9 +100,11 @@ class VaryAnswer(Protocol):
 
 
 class MakeMatching(Protocol):
-    """Made-up examples of what counts as the same answer, for a VerifyRM from scratch."""
+    """Made-up examples of what counts as the same answer; some may go on where a right completion ends."""
 
-    def __call__(self, count: int, rng: random.Random, /) -> list[VerifyExample]: ...
+    def __call__(
+        self, count: int, rng: random.Random, solved: Sequence[VerifyExample], /
+    ) -> list[VerifyExample]: ...
 
 
 class CutCompletion(Protocol):

@@ -10,8 +10,10 @@ A model that only looks for the reference answer in a text is wrong on them.
 """
 
 import random
+from collections.abc import Sequence
 from string import ascii_lowercase
 
+from cooper_rl.negatives.altered import UNALTERED, alter
 from cooper_rl.negatives.variants import vary_answer
 from cooper_rl.schema.data import VerifyExample
 from cooper_rl.verdicts.answers.verify import is_another_answer
@@ -23,6 +25,10 @@ NUMBERS = 0.5
 """Share of the answers that are a number in digits."""
 EVASIVE = 1 / 3
 """Share of the pairs in which the second text evades the answer that the first one states."""
+MAX_DRAWS = 8
+"""Of another answer than that of a labelled row, which may be of any kind."""
+SOLVED = 1 / 4
+"""Share of the pairs that go on where a right solution ends, if there are any."""
 
 _STATEMENTS = (
     "A: {}",
@@ -62,37 +68,32 @@ DENIED = (
     "One might think that it is {}, but it is not.",
 )
 """All of them deny an answer and give no other one, in other words than the canary `negated_answer`."""
-_ALTERED = (
-    "twice {}", "two times {}", "double {}", "three times {}", "half of {}", "a third of {}",
-    "a quarter of {}", "the square of {}", "{} squared", "{} thousand", "{} dozen", "minus {}",
-    "one less than {}", "{} minus one", "more than {}", "less than {}", "at least {}", "at most {}",
-)  # fmt: skip
-_UNALTERED = (
-    "exactly {}",
-    "just {}",
-    "only {}",
-    "{} in total",
-    "a total of {}",
-    "the number {}",
-    "equal to {}",
-)
-"""Words beside an answer that leave it as it is, so that words alone do not tell an altered one."""
 _NOUNS = ("apples", "dollars", "hours", "miles", "pages", "students", "eggs", "minutes")
 _TEXTS = ("even", "odd", "yes", "no", "Tuesday", "east", "circle", "neither", "red", "Anna", "Ben", "July")
 _VERBS = ("has", "buys", "needs", "pays", "counts", "gets")
 
 
-def matching_examples(count: int, rng: random.Random) -> list[VerifyExample]:
-    """`count` examples without a question, by turns right and wrong.
+def matching_examples(
+    count: int, rng: random.Random, solved: Sequence[VerifyExample] = ()
+) -> list[VerifyExample]:
+    """`count` examples, by turns right and wrong.
 
     Two that follow each other are one text with the answer that it states and with another, or one answer
-    with a text that states it and a text that evades it.
+    with a text that states it and a text that evades it. They have no question.
+
+    Args:
+        count: Of the examples.
+        rng: Draws everything.
+        solved: Right completions. A part of the examples are one of them, with its question, and a line that
+            states its answer again, denies another one, or evades its own.
     """
-    found = [example for _ in range((count + 1) // 2) for example in _pair(rng)]
+    found = [example for _ in range((count + 1) // 2) for example in _pair(rng, solved)]
     return found[:count]
 
 
-def _pair(rng: random.Random) -> list[VerifyExample]:
+def _pair(rng: random.Random, solved: Sequence[VerifyExample]) -> list[VerifyExample]:
+    if solved and rng.random() < SOLVED and (found := _continued_pair(rng.choice(solved), rng)):
+        return found
     is_number = rng.random() < NUMBERS
     stated = _number(rng) if is_number else _other_kind(rng)
     other = _other_number(stated, rng) if is_number else _other_of_kind(stated, rng)
@@ -116,7 +117,7 @@ def _evasive_pair(answer: str, other: str, rng: random.Random) -> list[VerifyExa
     evade = rng.choices((_deny, _hedge, _alter, _split, _say_nothing), weights=(2, 2, 3, 2, 2))[0]
     states = rng.choice(STATED).format(answer)
     if evade is _alter and rng.random() < 0.7:
-        states = rng.choice(STATED).format(rng.choice(_UNALTERED).format(answer))
+        states = rng.choice(STATED).format(rng.choice(UNALTERED).format(answer))
     elif rng.random() < 0.5:  # it is the right answer whose denial is wrong
         states = f"{rng.choice(DENIED).format(other)}\n{states}"
     evades = evade(answer, other, rng)
@@ -124,6 +125,33 @@ def _evasive_pair(answer: str, other: str, rng: random.Random) -> list[VerifyExa
         question="", reference_answer=answer, completion=start + states, label=1, source=SOURCE
     )
     return [right, right.model_copy(update={"completion": start + evades, "label": 0})]
+
+
+def _continued_pair(solved: VerifyExample, rng: random.Random) -> list[VerifyExample]:
+    """A right solution that goes on and stands by its answer, and one that then evades it.
+
+    None for an answer of which no other one is found.
+    """
+    answer = solved.reference_answer
+    drawn = (vary_answer(answer, rng) or _number(rng) for _ in range(MAX_DRAWS))
+    other = next((found for found in drawn if is_another_answer("", answer, found)), None)
+    if other is None:
+        return []
+    stands = rng.choice(
+        (
+            rng.choice(DENIED).format(other),
+            rng.choice(STATED).format(answer),
+            rng.choice(STATED).format(rng.choice(UNALTERED).format(answer)),
+        )
+    )
+    evade = rng.choices((_deny, _hedge, _alter), weights=(2, 1, 1))[0]
+    lines = {1: stands, 0: evade(answer, other, rng)}
+    return [
+        solved.model_copy(
+            update={"completion": f"{solved.completion.rstrip()}\n{line}", "label": label, "source": SOURCE}
+        )
+        for label, line in lines.items()
+    ]
 
 
 def _deny(answer: str, other: str, rng: random.Random) -> str:
@@ -139,7 +167,7 @@ def _alter(answer: str, other: str, rng: random.Random) -> str:
     """A multiple or a bound of the answer; of 0 and 1, some are the answer itself."""
     if answer in ("0", "1"):
         return _hedge(answer, other, rng)
-    return rng.choice(STATED).format(rng.choice(_ALTERED).format(answer))
+    return rng.choice(STATED).format(alter(answer, rng))
 
 
 def _split(answer: str, other: str, rng: random.Random) -> str:

@@ -67,7 +67,7 @@ def plan_lessons(
         rng = random.Random(derive_seed(seed, "matching"))
         changes = {"num_epochs": 1, "lr": config.scratch.matching_lr}
         key = "verify_rm.scratch.num_matching_examples"
-        matching = _make_matching(domain, config.scratch.num_matching_examples, rng, key=key)
+        matching = _make_matching(domain, config.scratch.num_matching_examples, [], rng, key=key)
         lessons.append(Lesson("matching", keep(matching), config.model_copy(update=changes)))
     rows = keep(chain(examples, _additions(examples, config, seed, domain, attacks)))
     for num_chars in config.answer_spans:
@@ -91,7 +91,7 @@ def _additions(
     """
     if config.swapped_references:
         yield from swap_references(examples, random.Random(derive_seed(seed, "swap")), domain)
-    has_texts = config.num_canary_problems or config.hostile_fraction or attacks
+    has_texts = config.num_canary_problems or config.hostile_fraction or config.matching_fraction or attacks
     material = _draw_material(examples, seed) if has_texts else []
     if config.num_canary_problems:
         rng = random.Random(derive_seed(seed, "train_canaries"))
@@ -104,7 +104,8 @@ def _additions(
     if config.matching_fraction:
         rng = random.Random(derive_seed(seed, "train_matching"))
         count = round(config.matching_fraction * len(examples))
-        yield from _make_matching(domain, count, rng, key="verify_rm.matching_fraction")
+        solved = [example for example in material if example.label == 1]
+        yield from _make_matching(domain, count, solved, rng, key="verify_rm.matching_fraction")
     if attacks:
         rng = random.Random(derive_seed(seed, "train_attacks"))
         num_problems = config.num_attack_problems
@@ -118,11 +119,13 @@ def _draw_material(examples: Sequence[VerifyExample], seed: int) -> Sequence[Ver
     return [examples[index] for index in sorted(rng.sample(range(len(examples)), MAX_DRAWN_FROM))]
 
 
-def _make_matching(domain: Domain, count: int, rng: random.Random, *, key: str) -> Iterator[VerifyExample]:
+def _make_matching(
+    domain: Domain, count: int, solved: Sequence[VerifyExample], rng: random.Random, *, key: str
+) -> Iterator[VerifyExample]:
     if domain.make_matching is None:
         raise ConfigError(f"problems.domain={domain.name}: no texts can be generated for it; set {key} to 0")
     for start in range(0, count, MATCHING_ROWS):
-        yield from domain.make_matching(min(MATCHING_ROWS, count - start), rng)
+        yield from domain.make_matching(min(MATCHING_ROWS, count - start), rng, solved)
 
 
 def cut_to_answer(example: VerifyExample, num_chars: int) -> VerifyExample:
