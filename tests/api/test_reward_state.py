@@ -191,6 +191,31 @@ def test_a_disk_that_fills_up_under_a_checkpoint_is_told_and_the_next_one_has_al
     assert rows_of_pieces(tmp_path / "run", "metrics.jsonl") == [1, 2]
 
 
+def test_a_last_checkpoint_that_the_disk_refused_is_written_by_another_close(
+    make_verify_rm, tmp_path
+) -> None:
+    options: Any = {"rule": RULE, "folder": tmp_path / "run", "device": "cpu"}
+    reward = CooperReward(make_verify_rm(0), **options)
+    ask(reward)
+    with no_file_beyond(1000), pytest.raises(DataError, match="File too large"):
+        reward.close()
+    reward.close()
+    with CooperReward(make_verify_rm(0), **options) as again:
+        assert again.step == 1
+
+
+def test_a_relative_folder_stays_where_it_was_when_the_trainer_changes_directory(
+    make_verify_rm, tmp_path, monkeypatch
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with CooperReward(make_verify_rm(0), rule=RULE, folder="run", device="cpu") as reward:
+        monkeypatch.chdir(tmp_path / "elsewhere")  # as Hydra does
+        ask(reward)
+    assert (tmp_path / "run" / "step-000001").is_dir()
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
 def test_neither_memory_nor_checkpoints_grow_with_the_steps(make_verify_rm, tmp_path, monkeypatch) -> None:
     """Of seven steps the newest two are at hand, in the process and in the checkpoint; the log has all."""
     for module in (reward_run, reward_state):

@@ -106,7 +106,8 @@ class CooperReward:
         self.is_learning = True
         """False: calls score, and nothing is learned."""
         if is_first_process():
-            self._run = RewardRun(verify_rm, settings, folder=Path(folder) if folder else None)
+            # Hydra and others change the working directory later.
+            self._run = RewardRun(verify_rm, settings, folder=Path(folder).absolute() if folder else None)
 
     @property
     def step(self) -> int:
@@ -224,11 +225,14 @@ class CooperReward:
         """Write the last checkpoint, where there is a folder, and end the worker processes.
 
         After Ctrl-C in the middle of an update there is nothing to write: the checkpoint before stays.
+
+        Raises:
+            DataError: the checkpoint cannot be written. The reward stays open, and can be closed again.
         """
         with self._lock:
             if self._run is not None and not self._is_closed:
-                self._is_closed = True
                 self._run.close()
+                self._is_closed = True
 
     def __reduce__(self) -> NoReturn:
         raise CooperError(

@@ -270,13 +270,12 @@ class RewardRun:
     def close(self, *, saves: bool = True) -> None:
         """Write the last checkpoint, where there is a folder, and end the worker processes.
 
-        Ctrl-C in an update leaves the checkpoint before: the weights are of no step.
+        Ctrl-C in an update leaves the checkpoint before: the weights are of no step. Where the checkpoint
+        cannot be written, the run stays open, so that it can be tried again.
         """
-        try:
-            if saves and not self._is_torn and self._store is not None and self.step != self._saved_step:
-                self._save(self._store)
-        finally:
-            self._stack.close()
+        if saves and not self._is_torn and self._store is not None and self.step != self._saved_step:
+            self._save(self._store)
+        self._stack.close()
 
     def _is_own(self, folder: Path) -> bool:
         return self._folder is not None and folder.resolve() == self._folder.resolve()
