@@ -78,6 +78,18 @@ def test_a_number_that_words_change_is_no_answer(sentence: str, verdict: str) ->
     assert verify_answer("16", f"The answer is {sentence}.").verdict == verdict
 
 
+@pytest.mark.parametrize("marked", [r"\boxed{45}", "#### 45", "**Final answer: 45**"])
+def test_an_answer_that_a_later_sentence_contradicts_is_none(marked: str) -> None:
+    for reference in ("45", "46"):
+        assert verify_answer(reference, f"{marked}\n\nThe answer is 46.").verdict == "unparsable"
+    assert verify_answer("45", f"{marked}\n\nThe answer is 45.0 apples.").verdict == "correct"
+
+
+def test_a_comma_before_three_digits_may_group_thousands() -> None:
+    assert verify_answer("5600", "#### 5600,000").verdict == "unparsable"
+    assert verify_answer("1000.99", "#### 1000,99").verdict == "correct"
+
+
 @pytest.mark.parametrize("joiner", ["or", "and"])
 def test_a_number_beside_one_in_words_is_no_answer(joiner: str) -> None:
     assert verify_answer("16", f"It is 16 {joiner} eleven.").verdict == "unparsable"

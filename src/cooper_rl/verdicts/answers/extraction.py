@@ -2,7 +2,8 @@ r"""The place where a completion states its final answer (row 3).
 
 A JSON field `answer` counts before all else, then the last of `\boxed{}`, `<answer>`, `####` and `Final
 answer:`, then the last of `The answer is`, `Answer:` and a line's `A:`. A marker whose content cannot be read
-later on is never replaced by a number of the chain of thought.
+later on is never replaced by a number of the chain of thought. `The answer is 46` takes back what a stronger
+marker before it says, unless that is the same number.
 This code sees hostile text without a time limit: every repeat that can fail is bounded, and
 `tests/verdicts/test_linear_time.py` doubles texts to show it.
 """
@@ -12,6 +13,7 @@ from collections import deque
 from typing import NamedTuple
 
 from cooper_rl.config.data import AnswerPolicy
+from cooper_rl.verdicts.answers.numbers import parse_quantity
 from cooper_rl.verdicts.answers.stated.braces import closing_braces
 from cooper_rl.verdicts.answers.stated.doubt import (
     DENIED_VERB,
@@ -38,7 +40,7 @@ from cooper_rl.verdicts.answers.stated.last_line import (
     read_sentence,
 )
 from cooper_rl.verdicts.answers.stated.tags import read_tags
-from cooper_rl.verdicts.answers.text import escape_latex
+from cooper_rl.verdicts.answers.text import escape_latex, normalise_answer
 
 MAX_SEARCHED_CHARS = 20_000
 """Markers are looked for in the end of longer completions."""
@@ -130,11 +132,20 @@ def _marked_answer(text: str, policy: AnswerPolicy, *, is_cut: bool) -> FinalAns
     found = max(strong, key=lambda candidate: candidate.start) if strong else weak
     if found is None:
         return None
+    later = _phrase(text[found.end :], _ANSWER) if strong else None
+    if later is not None and _are_two_numbers(found.answer.text, later.answer.text):
+        return FinalAnswer("", found.answer.marker)
     is_closed = found.answer.marker in {"boxed", "<answer>"}
     reaches_end = not is_closed and not text[found.end :].strip(" .")
     if is_cut and reaches_end and not text.endswith("\n"):
         return FinalAnswer("", found.answer.marker)
     return found.answer
+
+
+def _are_two_numbers(first: str, second: str) -> bool:
+    """True for `\\boxed{45}` and `The answer is 46` after it: neither is the answer for sure."""
+    one, other = (parse_quantity(normalise_answer(text)) for text in (first, second))
+    return one is not None and other is not None and one.value != other.value
 
 
 class _Candidate(NamedTuple):
@@ -176,7 +187,7 @@ def _boxed(text: str, policy: AnswerPolicy) -> _Candidate | None:
     end = closing.get(text.find("{", start), len(text)) + 1
     is_whole = not is_box_denied(text, start, end) and not is_factor(text, start, end)
     inner = _last_boxes(text, closing, policy) if is_whole else ""
-    return _Candidate(start, len(text), FinalAnswer(inner or "", "boxed"))
+    return _Candidate(start, end, FinalAnswer(inner or "", "boxed"))
 
 
 def _last_boxes(text: str, closing: dict[int, int], policy: AnswerPolicy) -> str | None:

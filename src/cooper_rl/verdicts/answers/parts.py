@@ -112,7 +112,9 @@ def _compare_with_leaf(reference: Node, answer: Node) -> AnswerCheck | None:
     if left is not None and right is not None and left.value == right.value:
         # `3,5` as a reference answer may well be a list; nobody asks for a list with `3.5`.
         is_list = reference.kind == "list" and "." not in reference.text
-        is_clear = not is_list and (left.unit == right.unit or not (left.unit and right.unit))
+        may_group = any(_THREE_DIGITS.fullmatch(node.text) for node in (reference, answer))
+        is_same_unit = left.unit == right.unit or not (left.unit and right.unit)
+        is_clear = is_same_unit and not is_list and not may_group
         verdict = "correct" if is_clear else "unparsable"
         return AnswerCheck(verdict, f"{answer.text} equals {reference.text} if it is read as one number")
     single, several = (reference, answer) if reference.kind == "leaf" else (answer, reference)
@@ -134,6 +136,10 @@ _BOUND = re.compile(r"[<>]|\\[lg]e(?![a-z])")
 
 
 _MIXED = re.compile(r"(?:[A-Za-z]\s?=\s?)?(-?\d{1,50})\s{1,3}and\s{1,3}(\S.*)", re.DOTALL)
+
+
+_THREE_DIGITS = re.compile(r"-?\d+,\d{3}")
+"""`5600,000` is 5600, or 5.6 million."""
 
 
 def _as_one_number(text: str) -> str:
