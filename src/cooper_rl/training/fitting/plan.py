@@ -60,28 +60,32 @@ def _group_by_text(examples: Sequence[VerifyExample]) -> tuple[np.ndarray, np.nd
     The groups are in the order of their first members.
     A group is one text with different reference answers. Of equal examples each is in another group.
     """
-    count = len(examples)
-    # Hashes in place of a dictionary of texts, which would fill the memory.
-    hashes = ((hash((e.question, e.completion)), hash(e.reference_answer)) for e in examples)
-    found = np.fromiter(hashes, dtype=[("text", np.int64), ("answer", np.int64)], count=count)
-    text, answer = found["text"], found["answer"]
-    by_example = np.lexsort((answer, text))
-    firsts = _first_of_runs(text[by_example], answer[by_example])
-    sizes = np.diff(firsts, append=count)
-    copy = np.empty(count, dtype=np.int64)
-    copy[by_example] = np.arange(count) - np.repeat(firsts, sizes)
-    by_group = np.lexsort((copy, text))
-    firsts = _first_of_runs(text[by_group], copy[by_group])
-    sizes = np.diff(firsts, append=count)
-    order = np.argsort(by_group[firsts])
-    return by_group[_join(firsts[order], sizes[order])], sizes[order]
+    # Hashes in place of a dictionary of texts, and short indices: there may be many millions.
+    text, answer = (np.empty(len(examples), dtype=np.int64) for _ in range(2))
+    for place, example in enumerate(examples):
+        text[place] = hash((example.question, example.completion))
+        answer[place] = hash(example.reference_answer)
+    index = np.min_scalar_type(len(examples))
+    by_example = np.lexsort((answer, text)).astype(index)
+    copy = np.empty_like(by_example)
+    copy[by_example] = _place_in_run(text[by_example], answer[by_example])
+    del answer, by_example
+    by_group = np.lexsort((copy, text)).astype(index)
+    place = _place_in_run(text[by_group], copy[by_group])
+    del text, copy
+    first = np.empty_like(by_group)
+    first[by_group] = by_group[np.arange(len(examples), dtype=index) - place]
+    sizes = np.bincount(first)
+    return np.argsort(first, kind="stable").astype(index), sizes[sizes > 0]
 
 
-def _first_of_runs(*sorted_keys: np.ndarray) -> np.ndarray:
-    """Places where a run of equal keys begins."""
-    is_first = np.ones(len(sorted_keys[0]), dtype=bool)
-    is_first[1:] = np.logical_or.reduce([keys[1:] != keys[:-1] for keys in sorted_keys])
-    return np.flatnonzero(is_first)
+def _place_in_run(*sorted_keys: np.ndarray) -> np.ndarray:
+    """Of every place, how far it is from the beginning of its run of equal keys."""
+    count = len(sorted_keys[0])
+    places = np.arange(count, dtype=np.min_scalar_type(count))
+    begins = np.ones(count, dtype=bool)
+    begins[1:] = np.logical_or.reduce([keys[1:] != keys[:-1] for keys in sorted_keys])
+    return places - np.maximum.accumulate(places * begins)
 
 
 def _join(firsts: np.ndarray, sizes: np.ndarray) -> np.ndarray:
