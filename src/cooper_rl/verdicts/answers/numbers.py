@@ -120,7 +120,8 @@ def _value(match: re.Match[str]) -> Fraction | None:
     exponent = int(match["e"] or 0) + _power(match)
     if abs(exponent) > MAX_EXPONENT:
         return None
-    return Fraction(int(whole + decimals), 10 ** len(decimals)) * Fraction(10) ** exponent
+    value = Fraction(int(whole + decimals), 10 ** len(decimals))
+    return value * Fraction(10) ** exponent if exponent else value
 
 
 def _power(match: re.Match[str]) -> int:

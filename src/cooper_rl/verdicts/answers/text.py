@@ -106,6 +106,8 @@ def escape_latex(text: str) -> str:
 
 def normalise_answer(text: str) -> str:
     """One spelling of an answer: ASCII digits and operators, LaTeX synonyms and spacing, no wrappers."""
+    if text.isascii() and text.isdigit():  # most answers there are
+        return text
     text = _normalise_characters(escape_latex(text))
     text = _NESTED_ESCAPE.sub(r"\\", text) if r"\\" in text and r"\begin" not in text else text
     for pattern, replacement in _LATEX_SYNONYMS:
