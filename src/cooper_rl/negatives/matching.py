@@ -79,13 +79,13 @@ def matching_examples(
     """`count` examples, by turns right and wrong.
 
     Two that follow each other are one text with the answer that it states and with another, or one answer
-    with a text that states it and a text that evades it. They have no question.
+    with a text that states it and a text that evades it.
 
     Args:
         count: Of the examples.
         rng: Draws everything.
         solved: Right completions. A part of the examples are one of them, with its question, and a line that
-            states its answer again, denies another one, or evades its own.
+            states its answer again, denies another one, or evades its own. The others have no question.
     """
     found = [example for _ in range((count + 1) // 2) for example in _pair(rng, solved)]
     return found[:count]
@@ -130,7 +130,7 @@ def _evasive_pair(answer: str, other: str, rng: random.Random) -> list[VerifyExa
 def _continued_pair(solved: VerifyExample, rng: random.Random) -> list[VerifyExample]:
     """A right solution that goes on and stands by its answer, and one that then evades it.
 
-    None for an answer of which no other one is found.
+    Empty where no other answer is found.
     """
     answer = solved.reference_answer
     drawn = (vary_answer(answer, rng) or _number(rng) for _ in range(MAX_DRAWS))
