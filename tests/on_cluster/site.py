@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from kfp_server_api.exceptions import ApiException
+from urllib3.exceptions import HTTPError
 
 from cooper_rl.config.load import load
 from pipelines.profile import Profile
@@ -287,7 +288,11 @@ def _executes(pod: dict[str, Any], task: str) -> bool:
 
 
 def wait_for(look: Callable[[], T | None], *, minutes: float, what: str) -> T:
-    """The first answer that is true; fails after so many minutes. Kubeflow's server may fail meanwhile."""
+    """The first answer that is true; fails after so many minutes.
+
+    Kubeflow's server may fail meanwhile, and so may what is in front of it: its user interface is started
+    again where it is too slow for its probes, and a `kubectl port-forward` ends with its pod.
+    """
     end = time.monotonic() + 60 * minutes
     while True:
         try:
@@ -296,6 +301,8 @@ def wait_for(look: Callable[[], T | None], *, minutes: float, what: str) -> T:
         except ApiException as error:
             if error.status < 500:
                 raise
+        except HTTPError:
+            pass
         assert time.monotonic() < end, f"waited {minutes:g} minutes for {what}"
         time.sleep(2)
 

@@ -206,6 +206,25 @@ def test_a_server_that_fails_for_a_moment_ends_no_wait(api: KfpApi, status: int)
 
 
 @ALONE
+def test_a_connection_that_breaks_ends_no_wait(api: KfpApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with a port-forward whose pod is gone, until the next one listens."""
+    site = site_on(api)
+    run_id = site.submit()
+    api.script = [{"state": "SUCCEEDED"}]
+    configuration = site.server.client._run_api.api_client.configuration
+    monkeypatch.setattr(configuration, "host", "http://127.0.0.1:1")
+    pauses: list[float] = []
+
+    def come_back(seconds: float) -> None:
+        pauses.append(seconds)
+        configuration.host = api.url
+
+    monkeypatch.setattr("tests.on_cluster.site.time.sleep", come_back)
+    assert site.wait_for_end(run_id, minutes=1) == "SUCCEEDED"
+    assert len(pauses) == 1
+
+
+@ALONE
 def test_kinds_that_a_cluster_has_are_told_from_those_that_it_lacks(api: KfpApi, kubectl: Path) -> None:
     site = site_on(api)
     (kubectl / "api-resources").write_text("trainjobs.trainer.kubeflow.org\n")
