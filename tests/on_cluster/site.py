@@ -44,15 +44,25 @@ TRAINJOBS = "trainjobs.trainer.kubeflow.org"
 PIPELINES = ("end-to-end", "retrain", "experiment")
 """Names that Kubeflow has for the pipelines of these tests."""
 STORE = """
-import json, sys
+import json, socket, sys, time
 from minio import Minio
 from minio.credentials.providers import EnvAWSProvider
 from urllib.parse import urlsplit
 given = json.loads(sys.argv[1])
 address = urlsplit(given["endpoint"])
+port = address.port or {"http": 80, "https": 443}[address.scheme]
+end = time.monotonic() + 60
+while True:
+    try:
+        socket.create_connection((address.hostname, port), timeout=10).close()
+        break
+    except OSError:
+        if time.monotonic() > end:
+            raise
+        time.sleep(1)
 store = Minio(endpoint=address.netloc, credentials=EnvAWSProvider(), secure=address.scheme == "https")
 """
-"""How every script of `Site.ask_store` begins."""
+"""How every script of `Site.ask_store` begins. A network plug-in may take some seconds to admit its pod."""
 
 
 @dataclass

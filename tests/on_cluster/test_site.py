@@ -6,6 +6,7 @@ that `manifests/check` has.
 
 import io
 import json
+import socket
 import subprocess
 import sys
 from collections.abc import Generator
@@ -235,6 +236,19 @@ def test_kinds_that_a_cluster_has_are_told_from_those_that_it_lacks(api: KfpApi,
     assert not site.knows("clusterqueues.kueue.x-k8s.io")
     assert site.jobs() == site.jobs("job-1") == [ours]
     assert site.jobs("job-2") == []
+
+
+def test_a_script_waits_until_the_network_admits_its_pod() -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        given = {"endpoint": f"http://127.0.0.1:{listener.getsockname()[1]}"}
+        command = [sys.executable, "-c", STORE + "print(1)", json.dumps(given)]
+        script = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        with pytest.raises(subprocess.TimeoutExpired):
+            script.wait(timeout=5)
+        listener.listen()
+        shown, _ = script.communicate(timeout=60)
+    assert (shown, script.returncode) == ("1\n", 0)
 
 
 def test_only_what_lies_below_the_given_addresses_is_removed(s3_server, bucket: str) -> None:
