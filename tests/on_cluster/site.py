@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from kfp_server_api.exceptions import ApiException
+from urllib3.exceptions import HTTPError
 
 from cooper_rl.config.load import load
 from pipelines.profile import Profile
@@ -43,15 +44,25 @@ TRAINJOBS = "trainjobs.trainer.kubeflow.org"
 PIPELINES = ("end-to-end", "retrain", "experiment")
 """Names that Kubeflow has for the pipelines of these tests."""
 STORE = """
-import json, sys
+import json, socket, sys, time
 from minio import Minio
 from minio.credentials.providers import EnvAWSProvider
 from urllib.parse import urlsplit
 given = json.loads(sys.argv[1])
 address = urlsplit(given["endpoint"])
+port = address.port or {"http": 80, "https": 443}[address.scheme]
+end = time.monotonic() + 60
+while True:
+    try:
+        socket.create_connection((address.hostname, port), timeout=10).close()
+        break
+    except OSError:
+        if time.monotonic() > end:
+            raise
+        time.sleep(1)
 store = Minio(endpoint=address.netloc, credentials=EnvAWSProvider(), secure=address.scheme == "https")
 """
-"""How every script of `Site.ask_store` begins."""
+"""How every script of `Site.ask_store` begins. A network plug-in may take some seconds to admit its pod."""
 
 
 @dataclass
@@ -287,7 +298,11 @@ def _executes(pod: dict[str, Any], task: str) -> bool:
 
 
 def wait_for(look: Callable[[], T | None], *, minutes: float, what: str) -> T:
-    """The first answer that is true; fails after so many minutes. Kubeflow's server may fail meanwhile."""
+    """The first answer that is true; fails after so many minutes.
+
+    Kubeflow's server may fail meanwhile, and so may what is in front of it: its user interface is started
+    again where it is too slow for its probes, and a `kubectl port-forward` ends with its pod.
+    """
     end = time.monotonic() + 60 * minutes
     while True:
         try:
@@ -296,6 +311,8 @@ def wait_for(look: Callable[[], T | None], *, minutes: float, what: str) -> T:
         except ApiException as error:
             if error.status < 500:
                 raise
+        except HTTPError:
+            pass
         assert time.monotonic() < end, f"waited {minutes:g} minutes for {what}"
         time.sleep(2)
 

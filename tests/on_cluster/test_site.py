@@ -6,6 +6,7 @@ that `manifests/check` has.
 
 import io
 import json
+import socket
 import subprocess
 import sys
 from collections.abc import Generator
@@ -206,6 +207,25 @@ def test_a_server_that_fails_for_a_moment_ends_no_wait(api: KfpApi, status: int)
 
 
 @ALONE
+def test_a_connection_that_breaks_ends_no_wait(api: KfpApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with a port-forward whose pod is gone, until the next one listens."""
+    site = site_on(api)
+    run_id = site.submit()
+    api.script = [{"state": "SUCCEEDED"}]
+    configuration = site.server.client._run_api.api_client.configuration
+    monkeypatch.setattr(configuration, "host", "http://127.0.0.1:1")
+    pauses: list[float] = []
+
+    def come_back(seconds: float) -> None:
+        pauses.append(seconds)
+        configuration.host = api.url
+
+    monkeypatch.setattr("tests.on_cluster.site.time.sleep", come_back)
+    assert site.wait_for_end(run_id, minutes=1) == "SUCCEEDED"
+    assert len(pauses) == 1
+
+
+@ALONE
 def test_kinds_that_a_cluster_has_are_told_from_those_that_it_lacks(api: KfpApi, kubectl: Path) -> None:
     site = site_on(api)
     (kubectl / "api-resources").write_text("trainjobs.trainer.kubeflow.org\n")
@@ -216,6 +236,19 @@ def test_kinds_that_a_cluster_has_are_told_from_those_that_it_lacks(api: KfpApi,
     assert not site.knows("clusterqueues.kueue.x-k8s.io")
     assert site.jobs() == site.jobs("job-1") == [ours]
     assert site.jobs("job-2") == []
+
+
+def test_a_script_waits_until_the_network_admits_its_pod() -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        given = {"endpoint": f"http://127.0.0.1:{listener.getsockname()[1]}"}
+        command = [sys.executable, "-c", STORE + "print(1)", json.dumps(given)]
+        script = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        with pytest.raises(subprocess.TimeoutExpired):
+            script.wait(timeout=5)
+        listener.listen()
+        shown, _ = script.communicate(timeout=60)
+    assert (shown, script.returncode) == ("1\n", 0)
 
 
 def test_only_what_lies_below_the_given_addresses_is_removed(s3_server, bucket: str) -> None:
