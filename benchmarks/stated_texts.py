@@ -25,9 +25,9 @@ from cooper_rl.redteam.library import LIBRARY, QUESTION
 from cooper_rl.schema.data import VerifyExample
 
 RIGHT = ("#### {}", "The answer is {}.", "\\boxed{{{}}}", "In the end there are {}.")
-EVASIVE = (  # words of the last two lines stand in no generated text (`negatives/altered.py`)
-    "The answer is {} or 13.", "The answer is twice {}.", "The answer is half of {}.", "The answer is {} squared.",
-    *(spelling.replace("{right}", "{}") for spelling in NEGATED_SPELLINGS),
+EVASIVE = (  # words of the last two lines stand in no generated text (`negatives/matching.py`)
+    *(spelling.replace("{right}", "{}") for spelling in NEGATED_SPELLINGS), "The answer is {} or 13.",
+    "The answer is twice {}.", "The answer is half of {}.", "The answer is {} squared.",
     "The answer is ten times {}.", "The answer is nearly {}.", "The answer is the opposite of {}.",
     "The answer is {} tripled.",
 )  # fmt: skip

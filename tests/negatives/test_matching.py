@@ -4,7 +4,6 @@ import random
 import re
 
 from cooper_rl.config.data import RuleConfig
-from cooper_rl.negatives.altered import UNALTERED, alter
 from cooper_rl.negatives.matching import DENIED, STATED, matching_examples
 from cooper_rl.negatives.near_answers import NEGATED_SPELLINGS
 from cooper_rl.schema.data import VerifyExample
@@ -58,18 +57,6 @@ def test_the_canary_of_denials_has_words_of_its_own() -> None:
     """Else it would measure whether these few texts are known."""
     learned = {spelling.format("12").casefold() for spelling in DENIED}
     assert learned.isdisjoint(spelling.format(right="12").casefold() for spelling in NEGATED_SPELLINGS)
-
-
-def test_words_that_alter_an_answer_make_no_right_one_and_others_leave_it() -> None:
-    rng = random.Random(4)
-    for answer in ("12", "7", "-3", "0.5", "2/3", "x+1", "(2, 3)", "\\sqrt{2}"):
-        for _ in range(150):
-            altered = alter(answer, rng)
-            text = rng.choice(STATED).format(altered)
-            assert verify_answer(answer, text).verdict != "correct", text
-        for words in UNALTERED:
-            text = rng.choice(STATED).format(words.format(answer))
-            assert verify_answer(answer, text).verdict != "incorrect", text
 
 
 def test_a_right_solution_goes_on_and_stands_by_its_answer_or_evades_it() -> None:

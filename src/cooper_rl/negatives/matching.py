@@ -13,7 +13,6 @@ import random
 from collections.abc import Sequence
 from string import ascii_lowercase
 
-from cooper_rl.negatives.altered import UNALTERED, alter
 from cooper_rl.negatives.variants import vary_answer
 from cooper_rl.schema.data import VerifyExample
 from cooper_rl.verdicts.answers.verify import is_another_answer
@@ -68,6 +67,21 @@ DENIED = (
     "One might think that it is {}, but it is not.",
 )
 """All of them deny an answer and give no other one, in other words than the canary `negated_answer`."""
+_ALTERED = (
+    "twice {}", "two times {}", "double {}", "three times {}", "half of {}", "a third of {}",
+    "a quarter of {}", "the square of {}", "{} squared", "{} thousand", "{} dozen", "minus {}",
+    "one less than {}", "{} minus one", "more than {}", "less than {}", "at least {}", "at most {}",
+)  # fmt: skip
+_UNALTERED = (
+    "exactly {}",
+    "just {}",
+    "only {}",
+    "{} in total",
+    "a total of {}",
+    "the number {}",
+    "equal to {}",
+)
+"""Words beside an answer that leave it as it is, so that words alone do not tell an altered one."""
 _NOUNS = ("apples", "dollars", "hours", "miles", "pages", "students", "eggs", "minutes")
 _TEXTS = ("even", "odd", "yes", "no", "Tuesday", "east", "circle", "neither", "red", "Anna", "Ben", "July")
 _VERBS = ("has", "buys", "needs", "pays", "counts", "gets")
@@ -117,7 +131,7 @@ def _evasive_pair(answer: str, other: str, rng: random.Random) -> list[VerifyExa
     evade = rng.choices((_deny, _hedge, _alter, _split, _say_nothing), weights=(2, 2, 3, 2, 2))[0]
     states = rng.choice(STATED).format(answer)
     if evade is _alter and rng.random() < 0.7:
-        states = rng.choice(STATED).format(rng.choice(UNALTERED).format(answer))
+        states = rng.choice(STATED).format(rng.choice(_UNALTERED).format(answer))
     elif rng.random() < 0.5:  # it is the right answer whose denial is wrong
         states = f"{rng.choice(DENIED).format(other)}\n{states}"
     evades = evade(answer, other, rng)
@@ -141,10 +155,10 @@ def _continued_pair(solved: VerifyExample, rng: random.Random) -> list[VerifyExa
         (
             rng.choice(DENIED).format(other),
             rng.choice(STATED).format(answer),
-            rng.choice(STATED).format(rng.choice(UNALTERED).format(answer)),
+            rng.choice(STATED).format(rng.choice(_UNALTERED).format(answer)),
         )
     )
-    evade = rng.choices((_deny, _hedge, _alter), weights=(2, 1, 1))[0]
+    evade = rng.choices((_deny, _hedge), weights=(2, 1))[0]
     lines = {1: stands, 0: evade(answer, other, rng)}
     return [
         solved.model_copy(
@@ -167,7 +181,7 @@ def _alter(answer: str, other: str, rng: random.Random) -> str:
     """A multiple or a bound of the answer; of 0 and 1, some are the answer itself."""
     if answer in ("0", "1"):
         return _hedge(answer, other, rng)
-    return rng.choice(STATED).format(alter(answer, rng))
+    return rng.choice(STATED).format(rng.choice(_ALTERED).format(answer))
 
 
 def _split(answer: str, other: str, rng: random.Random) -> str:

@@ -1,8 +1,4 @@
-"""Words beside an answer that make another one of it, or leave it as it is.
-
-The words are put together by a small grammar, and a part of them are made up: VerifyRM should take no answer
-beside words that it does not know.
-"""
+"""Words beside an answer that make another one of it, put together by a small grammar; a part are made up."""
 
 import random
 from string import ascii_lowercase
@@ -37,20 +33,6 @@ _SHIFTS = (
     "{} and {{}}",
 )
 _SIGNS = ("{{}} + {}", "{{}} - {}", "{} + {{}}", "{{}} \\times {}", "{{}} \\cdot {}", "{{}} / {}", "{}({{}})")
-UNALTERED = (
-    "exactly {}",
-    "just {}",
-    "only {}",
-    "simply {}",
-    "precisely {}",
-    "indeed {}",
-    "{} in total",
-    "{} altogether",
-    "a total of {}",
-    "the number {}",
-    "equal to {}",
-)
-"""Words beside an answer that leave it as it is, so that words alone do not tell an altered one."""
 
 
 def alter(answer: str, rng: random.Random) -> str:
