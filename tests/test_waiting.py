@@ -20,11 +20,12 @@ def waiting() -> Waiting:
 def test_silence_is_said_again_after_twice_as_long(
     waiting: Waiting, caplog: pytest.LogCaptureFixture
 ) -> None:
+    asked_at = time.time()
     with waiting.asked():
         wait_until(lambda: len(caplog.messages) == 3)
-    said = [record.created - caplog.records[0].created for record in caplog.records[:3]]
-    assert said[1] >= 0.09, "0.1 and 0.2 seconds after the question"
-    assert said[2] >= 0.28, "0.4 seconds after the question"
+    # A busy machine may only delay a line.
+    said = [record.created - asked_at for record in caplog.records[:3]]
+    assert all(seconds >= least for seconds, least in zip(said, (0.09, 0.19, 0.39), strict=True))
     assert caplog.messages[0] == ("http://judge:8000/v1: no good answer for 0 s; waiting (max_attempts=5)")
     assert caplog.messages[-1].startswith("http://judge:8000/v1: answers again, after ")
 

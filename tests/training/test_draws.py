@@ -5,6 +5,7 @@ and teach in another order, with no error. Whoever changes one on purpose says s
 """
 
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 
 from cooper_rl.config.cooper import GateConfig
@@ -93,7 +94,7 @@ def test_what_is_learned_beside_the_examples() -> None:
 
 
 def test_what_is_learned_before_them() -> None:
-    def draw(count: int, rng: random.Random) -> list[VerifyExample]:
+    def draw(count: int, rng: random.Random, solved: Sequence[VerifyExample]) -> list[VerifyExample]:
         return [ROWS[0].model_copy(update={"completion": str(rng.randrange(1000))}) for _ in range(count)]
 
     config = VerifyRMConfig.model_validate({"scratch": {"num_matching_examples": 4}})

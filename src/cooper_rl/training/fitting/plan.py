@@ -80,7 +80,7 @@ def _group_by_text(examples: Sequence[VerifyExample]) -> tuple[np.ndarray, np.nd
 
 
 def _place_in_run(*sorted_keys: np.ndarray) -> np.ndarray:
-    """Of every place, how far it is from the beginning of its run of equal keys."""
+    """The distance of each place from the beginning of its run of equal keys."""
     count = len(sorted_keys[0])
     places = np.arange(count, dtype=np.min_scalar_type(count))
     begins = np.ones(count, dtype=bool)
