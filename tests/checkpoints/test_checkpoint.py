@@ -452,3 +452,14 @@ def test_optimiser_state_that_is_not_safetensors_is_refused(state: TrainingState
     (folder / "policy_optimizer.safetensors").write_bytes(b"pickle")
     with pytest.raises(ModelError, match="optimiser state is not safetensors"):
         read_state(folder, step=3, device=CPU)
+
+
+def test_a_checkpoint_that_another_run_removes_meanwhile_is_told(
+    state: TrainingState, tmp_path: Path
+) -> None:
+    store = open_store(StorageConfig(), tmp_path / "store")
+    save(checkpoints(store), state, tmp_path / "work", 3)
+    folder = tmp_path / "store" / "step-000003"
+    (folder / "pending.jsonl").unlink()
+    with pytest.raises(DataError, match=r"pending\.jsonl: gone .*two runs use this place"):
+        read_state(folder, step=3, device=CPU)

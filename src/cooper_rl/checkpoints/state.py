@@ -173,8 +173,21 @@ def read_state(
     """Read a step folder whose hashes were verified; without its log.
 
     Raises:
+        DataError: a file is gone since then.
         ModelError: the weights are of another architecture.
     """
+    try:
+        return _read_state(folder, step=step, device=device, prompt_template=prompt_template)
+    except FileNotFoundError as error:  # the other run has a newer checkpoint, and removed this one
+        raise DataError(
+            f"{error.filename or folder}: gone while the checkpoint was read; two runs use this "
+            "place: end one of them, or give it a place of its own"
+        ) from error
+
+
+def _read_state(
+    folder: Path, *, step: int, device: torch.device, prompt_template: str | None
+) -> TrainingState:
     try:
         optimizers = [load_file(folder / f"{name}_optimizer.safetensors") for name in ("policy", "verify_rm")]
     except SafetensorError as error:
