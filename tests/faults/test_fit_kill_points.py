@@ -231,8 +231,8 @@ def test_a_folder_that_a_killed_training_left_empty_is_removed(
 ) -> None:
     """Killed between a folder and its first file, or between its last file and the folder."""
     assert trainer.fit(tmp_path, kill={"point": "fit_backward", "hit": 7}) == -signal.SIGKILL
-    for name in ("step-000003", "step-000001-1a2b3c4d"):
-        (tmp_path / "verify_rm.unfinished" / name).mkdir()
+    for name in ("step-000003", "step-000001-1a2b3c4d", "step-000002-1a2b3c4d/best"):
+        (tmp_path / "verify_rm.unfinished" / name).mkdir(parents=True)
     assert trainer.fit(tmp_path) == 0, trainer.log()[-3000:]
     assert outcome(tmp_path) == straight
     assert not (tmp_path / "verify_rm.unfinished").exists()
