@@ -101,6 +101,8 @@ def test_matching_texts_stand_among_the_examples_of_a_pre_trained_start_too() ->
     added = whole.examples[len(ROWS) :]
     assert [(row.label, row.source) for row in added] == [(1, "generated"), (0, "generated")] * 3
     assert {row.question for row in added} == {"", "Q1"}
+    for right, wrong in zip(added[::2], added[1::2], strict=True):
+        assert (right.completion == wrong.completion) != (right.reference_answer == wrong.reference_answer)
     assert len(spans.examples) == len(whole.examples)
 
 

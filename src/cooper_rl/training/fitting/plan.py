@@ -68,24 +68,24 @@ def _group_by_text(examples: Sequence[VerifyExample]) -> tuple[np.ndarray, np.nd
     index = np.min_scalar_type(len(examples))
     by_example = np.lexsort((answer, text)).astype(index)
     copy = np.empty_like(by_example)
-    copy[by_example] = _place_in_run(text[by_example], answer[by_example])
+    beginnings = _beginnings_of_runs(text[by_example], answer[by_example])
+    copy[by_example] = np.arange(len(examples), dtype=index) - beginnings
     del answer, by_example
     by_group = np.lexsort((copy, text)).astype(index)
-    place = _place_in_run(text[by_group], copy[by_group])
+    beginnings = _beginnings_of_runs(text[by_group], copy[by_group])
     del text, copy
     first = np.empty_like(by_group)
-    first[by_group] = by_group[np.arange(len(examples), dtype=index) - place]
+    first[by_group] = by_group[beginnings]
     sizes = np.bincount(first)
     return np.argsort(first, kind="stable").astype(index), sizes[sizes > 0]
 
 
-def _place_in_run(*sorted_keys: np.ndarray) -> np.ndarray:
-    """The distance of each place from the beginning of its run of equal keys."""
+def _beginnings_of_runs(*sorted_keys: np.ndarray) -> np.ndarray:
+    """For every place, the place at which its run of equal keys begins."""
     count = len(sorted_keys[0])
-    places = np.arange(count, dtype=np.min_scalar_type(count))
-    begins = np.ones(count, dtype=bool)
-    begins[1:] = np.logical_or.reduce([keys[1:] != keys[:-1] for keys in sorted_keys])
-    return places - np.maximum.accumulate(places * begins)
+    is_beginning = np.ones(count, dtype=bool)
+    is_beginning[1:] = np.logical_or.reduce([keys[1:] != keys[:-1] for keys in sorted_keys])
+    return np.maximum.accumulate(np.arange(count, dtype=np.min_scalar_type(count)) * is_beginning)
 
 
 def _join(firsts: np.ndarray, sizes: np.ndarray) -> np.ndarray:
