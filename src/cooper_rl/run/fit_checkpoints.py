@@ -152,10 +152,10 @@ class FitCheckpoints(FitWatch):
         if not self._is_shared:
             # A process killed between a folder and its first or last file left it empty.
             steps = [folder for folder in self._work.glob("step-*") if NAME.fullmatch(folder.name)]
-            inner = [path for folder in steps for path in sorted(folder.rglob("*"), reverse=True)]
-            for folder in (*inner, *steps, self._work):
-                with suppress(OSError):  # a file, or not empty: somebody else's
-                    folder.rmdir()
+            empty = [folder for step in steps for folder, _, _ in os.walk(step, topdown=False)]
+            for folder in (*empty, self._work):
+                with suppress(OSError):  # not empty: somebody else's files
+                    Path(folder).rmdir()
 
     def _save(self, write: Callable[[Path], None], *, has_best: bool) -> None:
         if self._has_lost:
