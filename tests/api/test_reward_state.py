@@ -304,6 +304,24 @@ def test_a_state_before_the_first_step_is_saved_and_loaded(make_verify_rm, tmp_p
         assert same_weights(again.verify_rm, make_verify_rm(0))
 
 
+def test_a_checkpoint_that_another_reward_removes_meanwhile_is_told(
+    make_verify_rm, tmp_path, monkeypatch
+) -> None:
+    options: Any = {"rule": RULE, "folder": tmp_path / "run", "device": "cpu"}
+    with CooperReward(make_verify_rm(0), **options) as reward:
+        ask(reward)
+    load = reward_state.load_verify_rm
+
+    def remove_and_load(folder: Path, **given: Any) -> VerifyRM:
+        found = load(folder, **given)
+        shutil.rmtree(folder.parent)
+        return found
+
+    monkeypatch.setattr(reward_state, "load_verify_rm", remove_and_load)
+    with pytest.raises(DataError, match="gone while the checkpoint was read; two runs use this place"):
+        CooperReward(make_verify_rm(0), **options)
+
+
 @pytest.mark.parametrize("num_steps", [0, 3])
 def test_a_state_that_was_loaded_from_elsewhere_and_closed_at_once_is_its_folders(
     make_verify_rm, tmp_path, num_steps: int

@@ -25,6 +25,7 @@ from safetensors.torch import load_file, save_file
 
 from cooper_rl.checkpoints.identity import RunIdentity
 from cooper_rl.checkpoints.logs import LOGS, METRICS, PAIRS, ROLLOUTS, write_piece
+from cooper_rl.checkpoints.reading import read_in_place
 from cooper_rl.checkpoints.run_state import RUN_STATE, RunState, replay
 from cooper_rl.checkpoints.state import PENDING
 from cooper_rl.checkpoints.store import CheckpointStore
@@ -137,7 +138,7 @@ def read_state(
 
     Raises:
         ConfigError: it belongs to a run of another configuration; names the keys.
-        DataError: there is a LATEST, but no whole checkpoint.
+        DataError: there is a LATEST, but no whole checkpoint; or a file is gone while it is read.
         ModelError: the weights cannot be used.
     """
     with scratch_folder() as work:
@@ -145,21 +146,24 @@ def read_state(
         if found is None:
             return None
         place = found.folder
-        if (place / RUN_STATE).is_file():
-            past = Past(read_report(place / RUN_STATE, RunState), read_metrics(place / METRICS), LogRows())
-        else:
-            past = _read_earlier(store, work, monitor)
-        return RewardState(
-            step=found.manifest.step,
-            verify_rm=load_verify_rm(place / "verify_rm", device=device),
-            optimizer=load_file(place / OPTIMIZER),
-            run=past.run,
-            metrics=past.metrics[-NUM_METRICS:],
-            pending=[Pairing.model_validate_json(line) for line in _lines(place / PENDING)],
-            anchors=[VerifyItem(**json.loads(line)) for line in _lines(place / ANCHORS)],
-            unlogged=past.unlogged,
-            versions=found.manifest.versions,
-        )
+        with read_in_place(place):
+            if (place / RUN_STATE).is_file():
+                past = Past(
+                    read_report(place / RUN_STATE, RunState), read_metrics(place / METRICS), LogRows()
+                )
+            else:
+                past = _read_earlier(store, work, monitor)
+            return RewardState(
+                step=found.manifest.step,
+                verify_rm=load_verify_rm(place / "verify_rm", device=device),
+                optimizer=load_file(place / OPTIMIZER),
+                run=past.run,
+                metrics=past.metrics[-NUM_METRICS:],
+                pending=[Pairing.model_validate_json(line) for line in _lines(place / PENDING)],
+                anchors=[VerifyItem(**json.loads(line)) for line in _lines(place / ANCHORS)],
+                unlogged=past.unlogged,
+                versions=found.manifest.versions,
+            )
 
 
 class Past(NamedTuple):

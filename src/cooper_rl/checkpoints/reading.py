@@ -1,6 +1,7 @@
 """A checkpoint's manifest and files, verified (row 13)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -8,7 +9,7 @@ from pydantic import ValidationError
 
 from cooper_rl.checkpoints.logs import fetch_log
 from cooper_rl.checkpoints.manifest import MANIFEST, CheckpointManifest
-from cooper_rl.errors import DamagedObjectError
+from cooper_rl.errors import DamagedObjectError, DataError
 from cooper_rl.storage.base import ObjectStore, check_key, fetch_file
 
 
@@ -20,6 +21,22 @@ class Found(NamedTuple):
     manifest: CheckpointManifest
     log: Mapping[str, Sequence[Path]] = {}
     """Kind of row -> files with the rows of every step, oldest first; only kinds that were asked for."""
+
+
+@contextmanager
+def read_in_place(folder: Path) -> Generator[None]:
+    """A verified checkpoint is read in the block, where a store on this machine has it.
+
+    Raises:
+        DataError: a file is gone: another run has a newer checkpoint, and removed this one.
+    """
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise DataError(
+            f"{error.filename or folder}: gone while the checkpoint was read; two runs use this "
+            "place: end one of them, or give it a place of its own"
+        ) from error
 
 
 def read_manifest(store: ObjectStore, name: str) -> CheckpointManifest:

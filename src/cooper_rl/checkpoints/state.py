@@ -23,6 +23,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from cooper_rl.checkpoints.logs import LOGS, METRICS, PAIRS, ROLLOUTS, write_piece
+from cooper_rl.checkpoints.reading import read_in_place
 from cooper_rl.checkpoints.run_state import RUN_STATE, RunState
 from cooper_rl.errors import DataError, ModelError
 from cooper_rl.models.policy import Policy, load_policy, share_weights
@@ -176,34 +177,25 @@ def read_state(
         DataError: a file is gone since then.
         ModelError: the weights are of another architecture.
     """
-    try:
-        return _read_state(folder, step=step, device=device, prompt_template=prompt_template)
-    except FileNotFoundError as error:  # the other run has a newer checkpoint, and removed this one
-        raise DataError(
-            f"{error.filename or folder}: gone while the checkpoint was read; two runs use this "
-            "place: end one of them, or give it a place of its own"
-        ) from error
-
-
-def _read_state(
-    folder: Path, *, step: int, device: torch.device, prompt_template: str | None
-) -> TrainingState:
-    try:
-        optimizers = [load_file(folder / f"{name}_optimizer.safetensors") for name in ("policy", "verify_rm")]
-    except SafetensorError as error:
-        raise ModelError(f"{folder}: optimiser state is not safetensors: {error}") from error
-    return TrainingState(
-        step=step,
-        policy=load_policy(folder / "policy", device=device, prompt_template=prompt_template),
-        verify_rm=load_verify_rm(folder / "verify_rm", device=device),
-        policy_optimizer=optimizers[0],
-        verify_rm_optimizer=optimizers[1],
-        metrics=[],
-        pairs=[],
-        pending=read_lines(folder / PENDING, Pairing),
-        drawn=read_lines(ahead, DrawnStep) if (ahead := folder / PENDING_ROLLOUTS).is_file() else [],
-        run=read_report(folder / RUN_STATE, RunState) if (folder / RUN_STATE).is_file() else RunState(),
-    )
+    with read_in_place(folder):
+        try:
+            optimizers = [
+                load_file(folder / f"{name}_optimizer.safetensors") for name in ("policy", "verify_rm")
+            ]
+        except SafetensorError as error:
+            raise ModelError(f"{folder}: optimiser state is not safetensors: {error}") from error
+        return TrainingState(
+            step=step,
+            policy=load_policy(folder / "policy", device=device, prompt_template=prompt_template),
+            verify_rm=load_verify_rm(folder / "verify_rm", device=device),
+            policy_optimizer=optimizers[0],
+            verify_rm_optimizer=optimizers[1],
+            metrics=[],
+            pairs=[],
+            pending=read_lines(folder / PENDING, Pairing),
+            drawn=read_lines(ahead, DrawnStep) if (ahead := folder / PENDING_ROLLOUTS).is_file() else [],
+            run=read_report(folder / RUN_STATE, RunState) if (folder / RUN_STATE).is_file() else RunState(),
+        )
 
 
 def read_lines(path: Path, kind: type[R]) -> list[R]:
