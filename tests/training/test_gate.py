@@ -108,6 +108,21 @@ def test_both_bounds_hold_against_the_start_of_the_run(
     assert start.is_open_to(GateReading(accuracy, canary_rate)) == is_open
 
 
+def test_a_change_by_exactly_the_bound_stays_wherever_it_began() -> None:
+    """Of 100 examples 3 more may be wrong, and 5 more of 20 canaries pass: .27 - .03 is above .24 in floating
+    point, and .55 - .3 above .25."""
+    for begin in range(3, 101):
+        gate = RewardGate(GateConfig(max_accuracy_drop=0.03), EXAMPLES, CANARIES, GateReading(begin / 100, 0))
+        assert gate.is_open_to(GateReading((begin - 3) / 100, 0))
+        assert not gate.is_open_to(GateReading((begin - 4) / 100, 0))
+    for begin in range(16):
+        bounds, rate = GateConfig(max_canary_rise=0.25, max_attack_rise=0.25), begin / 20
+        gate = RewardGate(bounds, EXAMPLES, CANARIES, GateReading(1, rate, {"empty": rate}))
+        for more, is_open in ((5, True), (6, False)):
+            after = (begin + more) / 20
+            assert gate.is_open_to(GateReading(1, after, {"empty": after})) == is_open
+
+
 @pytest.mark.parametrize(("rate", "is_open"), [(0.25, True), (0.375, True), (0.5, False)])
 def test_one_attack_that_rises_shuts_the_gate_though_the_mean_does_not(rate: float, is_open: bool) -> None:
     """One attack starts at .125 and may rise by .25; one that the start does not know is not bounded."""

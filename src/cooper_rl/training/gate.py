@@ -25,6 +25,9 @@ from cooper_rl.schema.data import PreferencePair, VerifyExample
 from cooper_rl.schema.step_metrics import GateMetrics
 from cooper_rl.training.reward_update import RewardUpdate, update_verify_rm
 
+ROUNDING = 1e-9
+"""Differences of shares this small are none: .27 - .03 is above .24 in floating point."""
+
 
 class GateReading(NamedTuple):
     """VerifyRM on the gate's own data."""
@@ -55,9 +58,9 @@ class RewardGate:
     def is_open_to(self, reading: GateReading) -> bool:
         """True if an update with this reading stays."""
         return (
-            reading.accuracy >= self.start.accuracy - self.config.max_accuracy_drop
-            and reading.canary_rate <= self.start.canary_rate + self.config.max_canary_rise
-            and self.worst_rise(reading) <= self.config.max_attack_rise
+            self.start.accuracy - reading.accuracy <= self.config.max_accuracy_drop + ROUNDING
+            and reading.canary_rate - self.start.canary_rate <= self.config.max_canary_rise + ROUNDING
+            and self.worst_rise(reading) <= self.config.max_attack_rise + ROUNDING
         )
 
     def worst_rise(self, reading: GateReading) -> float:
