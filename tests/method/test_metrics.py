@@ -2,6 +2,7 @@
 
 import itertools
 import random
+import tracemalloc
 from statistics import NormalDist
 
 import numpy as np
@@ -209,6 +210,17 @@ def test_auroc_of_problems_of_different_sizes_counts_what_they_are_worth() -> No
         labels = [1] * (2 + count) + [0, 0]
         found = score_intervals(labels, [0.9 * label for label in labels], problems=problems)["auroc"]
         assert (found.low, found.high) == (pytest.approx(low, abs=1e-6), 1.0)
+
+
+def test_one_long_question_among_many_takes_no_memory_for_the_others() -> None:
+    """An array of 200 texts of 100,000 characters has 80 MB."""
+    problems = ["long " * 20_000, *(str(row) for row in range(199))]
+    tracemalloc.start()
+    try:
+        score_intervals([0, 1] * 100, [row / 200 for row in range(200)], problems=problems)
+        assert tracemalloc.get_traced_memory()[1] < 5_000_000
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("problems", [["a"], ["a", "b", "c"]])

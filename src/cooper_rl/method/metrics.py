@@ -127,8 +127,10 @@ def _auroc_interval(
     if area is None:
         return None
     values, is_positive = np.asarray(scores, dtype=float), np.asarray(labels) == 1
-    place = np.unique(np.asarray(problems), return_inverse=True)[1]
-    num_problems = int(place.max()) + 1
+    # Numbers and not an array of texts, whose every element is as long as the longest one.
+    numbers = {problem: number for number, problem in enumerate(sorted(set(problems)))}
+    place = np.array([numbers[problem] for problem in problems])
+    num_problems = len(numbers)
     influence: _Floats = np.zeros(num_problems)
     added, least = 0.0, float(num_problems)
     for members, sign in ((is_positive, 1), (~is_positive, -1)):
