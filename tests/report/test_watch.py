@@ -1,5 +1,6 @@
 """A run's page while it goes on, and the server that shows it to this machine."""
 
+import html
 import math
 import re
 import threading
@@ -104,6 +105,18 @@ def test_arms_and_iterations_of_a_pipeline_are_told_apart(tmp_path: Path) -> Non
     assert "Evaluations, run/evaluate-policy-2" in page
     assert "Evaluations, run/evaluate-policy<" not in page
     assert "run/train-cooper-0, frozen" in page
+    assert_nothing_but_our_script(page)
+
+
+@pytest.mark.parametrize("name", ["$\\frac{$", "$5 or $6", "_trial", "<b> & 'c'"])
+def test_a_folder_of_any_name_stands_in_the_figures_as_it_is(tmp_path: Path, name: str) -> None:
+    """As no formula, no markup, and nothing that a legend leaves out."""
+    for arm in (name, "other"):
+        begin(tmp_path / arm / "seed-0" / "train_cooper_1" / "checkpoint", steps=3).close()
+    page = live_page(tmp_path)
+    assert page is not None
+    pictures = re.findall(r"<svg.*?</svg>", page, re.DOTALL)
+    assert any(f"{name}: VerifyRM reward" in html.unescape(picture) for picture in pictures)
     assert_nothing_but_our_script(page)
 
 

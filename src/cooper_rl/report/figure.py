@@ -1,9 +1,9 @@
 """One figure, drawn twice from one description: as SVG for everyone, and as numbers for the page's script.
 
-Figures are small (one column of a phone) and have no text that comes from data, so that nothing in a data
-set can be taken for a formula or for markup. No two lines of a figure differ by colour alone: each has a dash
-and a marker of its own, areas have hatches. The colours are Okabe and Ito's, which people who confuse red and
-green can tell apart; `page.css` has their values for light and dark.
+Figures are small (one column of a phone). Their text may hold a folder's name, in which nothing is taken for
+a formula or for markup. No two lines of a figure differ by colour alone: each has a dash and a marker of its
+own, areas have hatches. The colours are Okabe and Ito's, which people who confuse red and green can tell
+apart; `page.css` has their values for light and dark.
 """
 
 import io
@@ -129,6 +129,7 @@ def _save(plot: Plot, colors: dict[str, str], *, title: str = "", **options: Any
     ink, faint = colors["ink"], colors["faint"]
     style: Any = {
         "svg.fonttype": "none", "svg.hashsalt": plot.title, "font.size": 8.5, "text.color": ink,
+        "text.parse_math": False,
         "axes.labelcolor": ink, "axes.edgecolor": faint, "xtick.color": faint, "ytick.color": faint,
         "xtick.labelcolor": ink, "ytick.labelcolor": ink, "axes.spines.top": False,
         "axes.spines.right": False, "legend.frameon": False, "legend.fontsize": 8, "hatch.linewidth": 0.6,
@@ -170,7 +171,9 @@ def _draw_lines(axes: Any, lines: Sequence[Line], colors: dict[str, str]) -> Non
         _stack(axes, areas, colors)
     known: set[str] = set()
     for line in lines:
-        color, label = colors[line.color], None if line.label in known else line.label
+        # A legend leaves out what begins with an underscore, so a space without width stands before it.
+        shown = f"\u200b{line.label}" if line.label.startswith("_") else line.label
+        color, label = colors[line.color], None if line.label in known else shown
         known.add(line.label)
         if line.kind == "bar":
             width = 0.9 / max(len(line.xs), 1)
