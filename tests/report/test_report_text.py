@@ -107,6 +107,16 @@ def test_long_texts_lose_their_middle_and_say_so():
     assert shorten("short") == "short"
 
 
+def test_a_text_that_takes_many_bytes_keeps_less_of_it():
+    """2,400 bytes: of Chinese, three bytes a character, 770 are kept; of quotes, five on a page, 330."""
+    for letter, kept in (("a", 1100), ("中", 770), ("😀", 550), ('"', 330)):
+        shown = shorten(letter * 2000)
+        head, lost, tail = shown.split("\n")
+        assert head + tail == letter * kept
+        assert lost == f"[... {2000 - kept:,} characters left out ...]"
+    assert shorten('"' * 400) == '"' * 400
+
+
 def test_changes_are_written_with_their_sign_and_direction():
     assert (points(0.031), points(-0.2)) == ("+3.1", "\u221220.0")
     assert direction(Interval(value=0.1, low=0.01, high=0.2, count=5)) == "rose"

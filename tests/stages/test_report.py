@@ -240,6 +240,27 @@ def test_the_largest_page_stays_under_a_megabyte(tmp_path):
     assert 500_000 < outputs["page"].stat().st_size < 1_000_000
 
 
+def test_two_arms_that_write_quotes_alone_stay_under_a_megabyte(tmp_path):
+    """Five bytes a character, in every text of every kind that the page shows."""
+    verdicts = ("correct", "incorrect", "unparsable")
+    kinds = [(rule, judge, score) for rule in verdicts for judge in verdicts for score in (0.1, 0.9)]
+    rows = [
+        make_completion(
+            number, question='"' * 3000, reference_answer='"' * 3000, completion='"' * 3000, rule=rule,
+            judge=judge, score=score,
+        )
+        for number, (rule, judge, score) in enumerate(kinds * 4)
+    ]  # fmt: skip
+    start = [row.model_copy(update={"judge": verdicts[n % 2]}) for n, row in enumerate(rows)]
+    attacks = {f"attack_{n}": Interval(value=0.1, low=0.05, high=0.2, count=40) for n in range(25)}
+    points = [make_evaluation(step, 0.4, 0.5, attacks=attacks) for step in range(0, 2000, 200)]
+    paths = write_run(tmp_path, metrics=make_metrics(2000), completions=rows, start=start, evaluations=points)
+    given = {f"frozen_{name}": paths[name] for name in ("evaluations", "completions", "checkpoint")}
+    outputs = {name: tmp_path / "out" / name for name in ("page", "summary", "report")}
+    report.run(load("laptop"), **paths, **outputs, **given)
+    assert outputs["page"].stat().st_size < 1_000_000
+
+
 def test_the_same_problems_stand_before_and_after(html: str):
     """9 + 4 become right. Problem 31 has two completions at the end and counts once: 6 stay wrong."""
     text = " ".join(" ".join(_Page(html).texts).split())

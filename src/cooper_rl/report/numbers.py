@@ -3,18 +3,30 @@
 import math
 from collections.abc import Sequence
 
+from markupsafe import escape
+
 from cooper_rl.schema.reports import Interval
 
-MAX_SHOWN_CHARS = 1200
+NUM_KEPT_CHARS = (1100, 770, 550, 330)
+"""Characters of a long text that are shown: the first number that takes no more than MAX_SHOWN_BYTES."""
+MAX_SHOWN_BYTES = 2400
+"""Bytes of a text on a page, where a quote has five and a Chinese character three."""
 UNKNOWN = "–"
 """In the place of a number that is not finite: nobody measured it."""
 
 
 def shorten(text: str) -> str:
-    """Text over 1200 characters keeps its first 500 and last 600; says how many it lost."""
-    if len(text) <= MAX_SHOWN_CHARS:
-        return text
-    return f"{text[:500]}\n[... {len(text) - 1100:,} characters left out ...]\n{text[-600:]}"
+    """Text over 1200 characters keeps its first 500 and last 600, and says how many it lost. A text that
+    takes more bytes on a page than 1200 plain letters do keeps less."""
+    shown = text
+    for num_kept in NUM_KEPT_CHARS:
+        if len(text) > num_kept + 100:
+            head = num_kept * 5 // 11
+            lost = len(text) - num_kept
+            shown = f"{text[:head]}\n[... {lost:,} characters left out ...]\n{text[head - num_kept :]}"
+        if len(escape(shown).encode()) <= MAX_SHOWN_BYTES:
+            break
+    return shown
 
 
 def percent(value: float) -> str:
