@@ -23,6 +23,7 @@ from cooper_rl.config.serve import LearnConfig
 from cooper_rl.errors import ConfigError, DataError, ServerError
 from cooper_rl.service.journal import Entry, Journal
 from cooper_rl.service.numbers import RewardNumbers
+from cooper_rl.service.openrlhf import OpenRLHFRequest, read_openrlhf
 from cooper_rl.service.runs import ServedRuns
 from tests.api.rewarding import same_weights
 from tests.full_disk import no_file_beyond
@@ -162,6 +163,15 @@ def test_openrlhf_is_answered_in_its_protocol(visit, verify_rm: Path) -> None:
     assert "1, 1 and 0 values; each completion needs one of each" in short.json()["detail"]
     assert "prompts: value 0 does not match question_pattern=" in other.json()["detail"]
     assert "value 0 holds half a surrogate pair, which is no character; send U" in half.json()["detail"]
+
+
+def test_a_completion_of_end_tokens_alone_holds_up_nobody() -> None:
+    """980,000 characters take under a second; where each token is cut off in a copy, 36."""
+    request = OpenRLHFRequest(query=["q" + ("</s>" + " " * 10) * 70_000], prompts=["q"], labels=["2"])
+    started = time.monotonic()
+    (row,) = read_openrlhf(request, LearnConfig())
+    assert row.completion == ""
+    assert time.monotonic() - started < 10
 
 
 def test_openrlhfs_labels_may_be_numbers_and_its_tokenizer_may_compose_characters(visit) -> None:

@@ -88,7 +88,13 @@ def _find_question(prompt: str, pattern: str | None, *, index: int) -> str:
 
 
 def _cut_end(completion: str, tokens: tuple[str, ...]) -> str:
-    cut = completion
-    while (end := next((token for token in tokens if cut.rstrip().endswith(token)), None)) is not None:
-        cut = cut.rstrip().removesuffix(end)
-    return cut
+    end = len(completion)
+    # By places: a policy that writes nothing but end tokens would have the rest copied for each of them.
+    while True:
+        last = end
+        while last and completion[last - 1].isspace():
+            last -= 1
+        found = next((token for token in tokens if completion.endswith(token, 0, last)), None)
+        if found is None:
+            return completion[:end]
+        end = last - len(found)
