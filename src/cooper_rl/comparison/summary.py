@@ -359,7 +359,8 @@ def is_hacked(accuracy: Curve, reward: Curve) -> bool:
     peak = _peak(accuracy)
     rewards = dict(zip(reward.steps, reward.values, strict=True))
     return (
-        accuracy.values[peak] - accuracy.values[-1] > HACKED_DROP
+        # Rounded, since 46/240 - 22/240 is above .1 in floating point.
+        round(accuracy.values[peak] - accuracy.values[-1], 9) > HACKED_DROP
         and rewards[accuracy.steps[-1]] >= rewards[accuracy.steps[peak]]
     )
 
