@@ -1,5 +1,6 @@
 """The figures of the report cope with whatever phases ran."""
 
+import json
 import math
 from collections.abc import Sequence
 
@@ -133,6 +134,19 @@ def test_steps_without_a_kl_are_not_at_the_start() -> None:
     assert figure is not None
     assert [line.xs for line in figure.plot.lines] == [[0.01, 0.05]] * 2
     assert frontier_figure([Arm("", rows_with_kl([None] * 4, evaluated=(1, 2, 4)))]) is None
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_rollout_number_that_is_not_finite_is_in_no_figure(value: float) -> None:
+    """JSON has no name for it: the page's script would end at such a figure, and with it filters and zoom."""
+    for name in ("verify_rm_reward", "rule_accuracy"):
+        rows = rows_with_kl([0.01, 0.03, 0.02])
+        setattr(rows[1].rollout, name, value)
+        for figure in training_figures([Arm("", rows)]):
+            json.loads(figure.data, parse_constant=pytest.fail)
+        frontier = frontier_figure([Arm("", rows)])
+        assert frontier is not None
+        assert [line.xs for line in frontier.plot.lines] == [[0.01, 0.02]] * 2
 
 
 def test_the_start_is_at_no_distance_and_what_has_no_kl_is_left_out() -> None:

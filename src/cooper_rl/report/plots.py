@@ -185,7 +185,11 @@ def _of_rollouts(
     arm: Arm, kl: dict[int, float]
 ) -> tuple[list[tuple[float, float]], list[tuple[float, float]]]:
     """(step, rule accuracy) and (step, VerifyRM's reward) of the rollouts, as moving means."""
-    rows = [row for row in arm.metrics if row.step in kl]
+    rows = [
+        row
+        for row in arm.metrics
+        if row.step in kl and math.isfinite(row.rollout.rule_accuracy + row.rollout.verify_rm_reward)
+    ]
     steps = [float(row.step) for row in rows]
     return (
         list(zip(steps, moving_mean([row.rollout.rule_accuracy for row in rows]), strict=True)),
