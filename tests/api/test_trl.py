@@ -177,10 +177,35 @@ def test_a_checkpoint_without_the_rewards_state_is_refused(start: Path) -> None:
         make_trainer(start, reward, rows(), **(options | {"max_steps": 2})).train(resume_from_checkpoint=True)
 
 
+def test_a_training_over_the_checkpoints_of_an_earlier_one_replaces_their_rewards_too(
+    start: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """TRL writes over its own checkpoints; with other settings the reward would end the training there."""
+    options = {"save_strategy": "steps", "save_steps": 1, "max_steps": 1}
+    with make_reward(start) as earlier:
+        make_trainer(start, earlier, rows(), **options).train()
+    with make_reward(start, seed=7) as reward:
+        make_trainer(start, reward, rows(), **options).train()
+    assert "replaces the state of an earlier run" in caplog.text
+    with make_reward(start, seed=7) as resumed:
+        assert resumed.load(start / "trl" / "checkpoint-1" / "cooper_reward")
+        assert resumed.metrics == reward.metrics
+
+
 def test_a_folder_of_its_own_is_refused_under_trl(start: Path) -> None:
     said = r"^CooperReward\(folder=...\) under TRL: its state is kept in the trainer's own checkpoints"
     with make_reward(start, folder=start / "own") as reward, pytest.raises(ConfigError, match=said):
         make_trainer(start, reward, rows(), max_steps=1).train()
+
+
+def test_two_rewards_in_one_trainer_are_refused_before_the_first_step(start: Path) -> None:
+    """At the first checkpoint the second one would find the state of the first."""
+    with (
+        make_reward(start) as one,
+        make_reward(start, seed=7) as other,
+        pytest.raises(ConfigError, match=r"holds two CooperReward, and .* leave one out"),
+    ):
+        make_trainer(start, [one, other], rows(), max_steps=1).train()
 
 
 def train_in_a_process(folder: Path) -> None:

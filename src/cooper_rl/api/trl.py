@@ -4,6 +4,8 @@ TRL (1.16) tells a reward function nothing of training or evaluation, but passes
 trainer that calls. From it come the mode, the place of checkpoints, and which completions were cut.
 """
 
+import logging
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +15,8 @@ from cooper_rl.schema.step_metrics import StepMetrics
 
 if TYPE_CHECKING:
     from cooper_rl.api.reward import CooperReward
+
+logger = logging.getLogger(__name__)
 
 FOLDER = "cooper_reward"
 """Inside `checkpoint-N` of the trainer's output folder."""
@@ -45,26 +49,46 @@ def follow(reward: "CooperReward", trainer: Any, *, has_folder: bool, begin: Cal
     """Save the reward with every checkpoint of this trainer, and call `begin` whenever training begins.
 
     Raises:
-        ConfigError: the reward has a folder of its own, which would not go back with the trainer.
+        ConfigError: the reward has a folder of its own, which would not go back with the trainer; or the
+            trainer has another `CooperReward`.
     """
     if has_folder:
         raise ConfigError(
             "CooperReward(folder=...) under TRL: its state is kept in the trainer's own checkpoints "
             f"(output_dir/checkpoint-N/{FOLDER}); leave folder out"
         )
+    callbacks = trainer.callback_handler.callbacks
+    if any(getattr(each, "cooper_reward", reward) is not reward for each in callbacks):
+        raise ConfigError(
+            "reward_funcs: holds two CooperReward, and the trainer's checkpoints have a place for one "
+            f"({FOLDER}); leave one out"
+        )
     from transformers import TrainerCallback
 
     class SavesReward(TrainerCallback):
         """Writes the reward's state into the checkpoint that was just written, and hears of resuming."""
+
+        cooper_reward = reward
 
         def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             begin()
 
         def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             if state.is_world_process_zero:
-                reward.save(_place(args, state))
+                _save(reward, _place(args, state))
 
     trainer.add_callback(SavesReward())
+
+
+def _save(reward: "CooperReward", place: Path) -> None:
+    try:
+        reward.save(place)
+    except ConfigError as error:
+        # The trainer has just written its checkpoint over one of an earlier run: that run's reward belongs to
+        # no policy any more, and to end here would lose this training.
+        logger.warning("cooper_reward: replaces the state of an earlier run: %s", error)
+        shutil.rmtree(place)
+        reward.save(place)
 
 
 def resume(reward: "CooperReward", trainer: Any) -> None:
