@@ -2,8 +2,10 @@
 
 from pathlib import Path
 
-from cooper_rl.comparison.arms import ABLATIONS
-from cooper_rl.comparison.page import ablation_figures, to_markdown
+import pytest
+
+from cooper_rl.comparison.arms import ABLATIONS, ARMS
+from cooper_rl.comparison.page import ablation_figures, figures, to_markdown
 from cooper_rl.comparison.summary import CURVES, ArmRun, ArmSummary, Curve, ExperimentReport
 from cooper_rl.comparison.texts import read_texts
 from cooper_rl.experiment.jobs import written_files
@@ -41,6 +43,22 @@ def test_every_ablation_is_drawn_beside_the_arm_that_it_changes() -> None:
         assert len(looks) == len({color for color, _, _ in looks.values()})
         assert len(looks) == len({marker for _, _, marker in looks.values()})
     assert ablation_figures([make_run("cooper")]) == []
+
+
+def test_the_figures_of_a_long_experiment_leave_room_on_the_page() -> None:
+    """Kubeflow's dashboard shows no page above 1 MB, and texts and scripts take up to a third of it."""
+    steps = list(range(5000))
+    long = Curve(steps=steps, values=[(step * 7919 % 1000) / 1000 for step in steps])
+    runs = [
+        make_run(arm, seed).model_copy(update={"curves": dict.fromkeys(CURVES, long)})
+        for arm in ARMS
+        for seed in range(3)
+    ]
+    drawn = figures(make_report(1).model_copy(update={"runs": runs}))
+    assert max(len(line.xs) for figure in drawn for line in figure.plot.lines) == 50
+    assert sum(len(figure.svg) + len(figure.data) for figure in drawn) < 650_000
+    first = drawn[0].plot.lines[0]
+    assert sum(first.ys) / len(first.ys) == pytest.approx(0.5, abs=0.01)  # as of the whole curve
 
 
 def test_problems_stand_side_by_side_and_rollouts_name_arm_and_seed(tmp_path: Path) -> None:

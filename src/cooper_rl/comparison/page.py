@@ -3,6 +3,7 @@
 Every sentence is made from the numbers that it states. The numbers are in `summary.py`.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from cooper_rl.report.changes import direction
 from cooper_rl.report.figure import Color, Dash, Figure, Line, Plot
 from cooper_rl.report.numbers import in_points, name_steps, percent, points, with_interval
 from cooper_rl.report.page import render, versions
-from cooper_rl.report.plots import KL_LABEL, along_kl
+from cooper_rl.report.plots import KL_LABEL, along_kl, average
 from cooper_rl.report.provenance import say_duration
 from cooper_rl.schema.reports import Interval
 from cooper_rl.schema.texts import plain
@@ -34,6 +35,9 @@ ABLATION_STYLES: tuple[Style, ...] = (
     ("grey", "dotted", "v"),
 )
 """Of the ablations in one figure, beside `cooper` or `frozen`."""
+MAX_FIGURE_POINTS = 600
+"""Of all runs together: Kubeflow's dashboard shows no page above 1 MB."""
+OF_A_SEED = "One line a seed; the points of a long one are means over neighbouring steps."
 SHARES: tuple[tuple[CurveName, str, str], ...] = (
     ("eval/judge_accuracy", "Accuracy", "What an exact judge accepts, whatever its format."),
     ("eval/verify_rm_reward", "VerifyRM reward", "Mean score of each run's VerifyRM of that moment."),
@@ -130,7 +134,7 @@ def figures(report: ExperimentReport) -> list[Figure]:
         ),
         *(Plot(title, text, _lines(runs, _over_steps(key), STYLES), floor=0) for key, title, text in AMOUNTS),
     ]
-    return [Figure(each._replace(caption=f"{each.caption} One line a seed.")) for each in plots if each.lines]
+    return [Figure(each._replace(caption=f"{each.caption} {OF_A_SEED}")) for each in plots if each.lines]
 
 
 def _over_steps(key: CurveName) -> Callable[[ArmRun], list[tuple[float, float]]]:
@@ -157,7 +161,7 @@ def ablation_figures(runs: Sequence[ArmRun]) -> list[Figure]:
             styles = {base: STYLES[base], **dict(zip(few, ABLATION_STYLES, strict=False))}
             for key, title, caption in SHARES[:2]:
                 lines = _lines(runs, _over_steps(key), styles)
-                plot = Plot(f"{title}: {', '.join(few)}", f"{caption} One line a seed.", lines, limits=(0, 1))
+                plot = Plot(f"{title}: {', '.join(few)}", f"{caption} {OF_A_SEED}", lines, limits=(0, 1))
                 found.append(Figure(plot))
     return found
 
@@ -171,7 +175,8 @@ def _lines(
     return [
         Line(run.arm, color, [x for x, _ in points], [y for _, y in points], dash, marker)
         for run in runs
-        if run.arm in styles and (points := read(run))
+        if run.arm in styles and (found := read(run))
+        for points in (average(found, math.ceil(len(found) * len(runs) / MAX_FIGURE_POINTS)),)
         for color, dash, marker in (styles[run.arm],)
     ]
 

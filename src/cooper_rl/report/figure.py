@@ -220,6 +220,7 @@ def _inline(svg: str) -> str:
     svg = re.sub(r'<g id="[^"]*"', "<g", svg)  # every figure has the same group names
     svg = re.sub(r'\swidth="[^"]*pt"|\sheight="[^"]*pt"', "", svg, count=2)
     svg = re.sub(r"\n\s*", "\n", svg)
+    svg = re.sub(r"(\d\.\d\d)\d+", r"\1", svg)  # a hundredth of a point is seen by nobody
     for name, color in _PLACEHOLDERS.items():
         svg = svg.replace(color, f"var(--{name})")
     return svg.strip()

@@ -259,12 +259,18 @@ def series(metrics: Metrics, read: Read) -> tuple[list[float], list[float]]:
         for row in metrics
         if (value := read(row)) is not None and math.isfinite(value)
     ]
-    size = max(1, math.ceil(len(metrics) / MAX_POINTS))
+    binned = average(points, math.ceil(len(metrics) / MAX_POINTS))
+    return [step for step, _ in binned], [value for _, value in binned]
+
+
+def average(points: Sequence[tuple[float, float]], size: int) -> list[tuple[float, float]]:
+    """Means of `size` neighbouring points each; none of an empty curve."""
+    size = max(1, size)
     bins = [points[start : start + size] for start in range(0, len(points), size)]
-    return (
-        [sum(step for step, _ in part) / len(part) for part in bins],
-        [sum(value for _, value in part) / len(part) for part in bins],
-    )
+    return [
+        (sum(step for step, _ in part) / len(part), sum(value for _, value in part) / len(part))
+        for part in bins
+    ]
 
 
 def moving_mean(values: Sequence[float]) -> list[float]:
