@@ -1,6 +1,6 @@
 """A reference answer as text, where a file or a trainer's data set holds a number or a list of one."""
 
-from decimal import Decimal
+from decimal import Context, Decimal
 from numbers import Integral, Real
 from typing import Any
 
@@ -42,7 +42,8 @@ def _number_text(value: float | Decimal, *, place: str) -> str:
         raise DataError(f"{place} is {value}, not a finite number")
     if not number:
         return "0"
-    digits = number.normalize()
+    # Python's own context rounds to 28 digits, and a Parquet decimal has up to 76.
+    digits = number.normalize(Context(prec=len(number.as_tuple().digits)))
     if isinstance(value, float) and abs(value) >= EXACT_INTEGERS and len(digits.as_tuple().digits) > 15:
         raise DataError(f"{place} is {value!r}, whose last digits a float does not keep; write it as text")
     return format(digits, "f") if abs(digits.adjusted()) <= MAX_ZEROS else str(digits)
