@@ -184,7 +184,8 @@ def _parse_test(line: str) -> ProgramTest:
                 return ProgramTest(ast.unparse(call), name, parameters, expected)
             case _:
                 pass
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    # TypeError: a list as a key, or in a set.
+    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
         pass
     raise ValueError(f"{line[:100]!r} is no test of plain values; write a line such as f(a=1, b=2) == 5")
 
