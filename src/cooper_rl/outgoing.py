@@ -6,6 +6,7 @@ import ssl
 import zlib
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping
+from http.cookiejar import Cookie, CookieJar, DefaultCookiePolicy
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 from urllib.request import (
@@ -44,12 +45,24 @@ def open_client(seconds: float, *, headers: Mapping[str, str] | None = None, **o
         ConfigError: a variable of the environment cannot be used.
     """
     try:
-        return httpx.Client(timeout=time_limits(seconds), headers=ACCEPTED | dict(headers or {}), **options)
+        return httpx.Client(
+            timeout=time_limits(seconds),
+            headers=ACCEPTED | dict(headers or {}),
+            cookies=CookieJar(_SendableCookies()),
+            **options,
+        )
     except (ImportError, OSError, ValueError, httpx.InvalidURL) as error:
         raise ConfigError(
             f"no HTTP client can be made ({error}); correct HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, NO_PROXY, "
             "SSL_CERT_FILE and SSL_CERT_DIR"
         ) from error
+
+
+class _SendableCookies(DefaultCookiePolicy):
+    """Cookies outside ASCII are not kept: httpx ends in a UnicodeEncodeError when it sends one back."""
+
+    def set_ok(self, cookie: Cookie, request: Any) -> bool:
+        return super().set_ok(cookie, request) and f"{cookie.name}{cookie.value}".isascii()
 
 
 def unpack(parts: Iterable[bytes], headers: Mapping[str, str]) -> Iterator[bytes]:

@@ -130,6 +130,7 @@ def test_an_address_that_the_server_does_not_know_is_told(path: str, run: str) -
     ("completion", "message"),
     [
         ("NaN", "answers as no server of rewards does"),
+        ("1" + "0" * 400, "answers as no server of rewards does"),
         ("true", "answers as no server of rewards does"),
         ("-1", "gave the answer to another request"),
     ],

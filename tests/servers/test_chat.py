@@ -95,6 +95,27 @@ def test_a_compressed_answer_is_read(serve_chat) -> None:
     assert ChatJudge(config(serve_chat(compressed))).judge([ITEM])[0].verdict == "correct"
 
 
+@pytest.mark.parametrize("charset", ["undefined", "hex", "idna", "rot13"])
+@pytest.mark.parametrize("status", [400, 200])
+def test_a_fault_is_told_whatever_codec_an_answer_names(serve_chat, charset: str, status: int) -> None:
+    fault = (status, {"content-type": f"text/html; charset={charset}"}, "für niemanden")
+    server = serve_chat(lambda number, body: honest(number, body) if number else fault)
+    results = ChatJudge(config(server, max_attempts=1, max_concurrency=1)).judge([ITEM, ITEM])
+    assert "'für niemanden'" in results[0].reason
+    assert results[1].verdict == "correct"
+
+
+def test_a_cookie_that_no_header_can_carry_is_not_sent_back(serve_chat) -> None:
+    def sticky(number: int, body: dict[str, Any]) -> Reply:
+        status, headers, text = honest(number, body)
+        return status, {**headers, "set-cookie": "gate=\xe9" if number == 1 else "route=7"}, text
+
+    server = serve_chat(sticky)
+    results = ChatJudge(config(server, max_concurrency=1)).judge([ITEM] * 3)
+    assert [result.verdict for result in results] == ["correct"] * 3
+    assert [headers.get("cookie") for headers in server.headers] == [None, "route=7", "route=7"]
+
+
 def test_a_request_that_always_fails_costs_one_verdict_not_the_run(serve_chat) -> None:
     def poisoned(number: int, body: dict[str, Any]) -> Reply:
         return (

@@ -27,6 +27,8 @@ from tests.stand_ins.chat import RateLimit, Reply
         ({"retry-after": "soon"}, None),
         ({"retry-after": "inf"}, None),
         ({"retry-after": "-3"}, 0),
+        ({"retry-after": f"Mon, 01 Jan {10**20} 00:00:00 GMT"}, None),
+        ({"retry-after": f"Mon, 01 Jan 2025 00:00:00 +{10**20}"}, None),
         ({}, None),
     ],
 )
@@ -168,16 +170,24 @@ def test_an_answer_without_a_text_costs_what_the_server_says(serve_chat) -> None
 
 @pytest.mark.parametrize(
     "usage",
-    [[1], {"prompt_tokens": "many"}, {"completion_tokens": float("nan")}, {"prompt_tokens": 1e400}, 3],
+    [
+        [1],
+        {"prompt_tokens": "many"},
+        {"completion_tokens": float("nan")},
+        {"prompt_tokens": 1e400},
+        {"prompt_tokens": 10**400},
+        3,
+    ],
 )
 def test_a_verdict_counts_whatever_the_server_says_of_its_size(serve_chat, usage: object) -> None:
     def odd(number: int, body: dict[str, Any]) -> Reply:
         status, headers, text = honest(number, body)
         return status, headers, json.dumps(json.loads(text) | {"usage": usage})
 
-    judge = ChatJudge(config(serve_chat(odd)))
+    judge = ChatJudge(config(serve_chat(odd), **PRICES))
     assert judge.judge([ITEM])[0].verdict == "correct"
     assert judge.usage.prompt_tokens > 0
+    assert judge.usage.cost > 0
 
 
 def test_tokens_that_a_server_does_not_state_are_estimated(serve_chat) -> None:

@@ -227,7 +227,7 @@ class RewardClient:
         try:
             found = answer.json()
             rewards = [_finite(reward) for reward in found["rewards"]]
-        except (LookupError, RecursionError, TypeError, ValueError) as error:
+        except (ArithmeticError, LookupError, RecursionError, TypeError, ValueError) as error:
             said = f"{answer.text[:200]!r}{self._proxy}"
             raise ServerError(
                 f"{self._shown}: answers as no server of rewards does, with {said}; check the address "

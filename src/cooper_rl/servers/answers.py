@@ -43,7 +43,7 @@ def read_retry_after(headers: Mapping[str, str]) -> float | None:
         return _bounded(float(milliseconds) / 1000)
     with suppress(ValueError):
         return _bounded(float(asked))
-    with suppress(TypeError, ValueError):
+    with suppress(ArithmeticError, TypeError, ValueError):  # OverflowError: a year of twenty digits
         date = parsedate_to_datetime(asked)
         date = date if date.tzinfo else date.replace(tzinfo=UTC)
         return _bounded((date - datetime.now(UTC)).total_seconds())
@@ -96,7 +96,10 @@ def to_response(answer: httpx.Response, content: bytearray, max_bytes: int) -> h
         add_part(body, part, max_bytes)
     for key in ("content-encoding", "content-length"):  # of the packed bytes
         headers.pop(key, None)
-    return httpx.Response(answer.status_code, headers=headers, content=bytes(body))
+    found = httpx.Response(answer.status_code, headers=headers, content=bytes(body))
+    # Whatever its header says: Python's codecs `undefined`, `hex` and others read no text, and raise.
+    found.encoding = "utf-8"
+    return found
 
 
 def _check_size(size: int, max_bytes: int) -> None:

@@ -46,6 +46,9 @@ MAX_ASKED_SECONDS = 366 * 86_400.0
 MAX_FAILURES_IN_A_ROW = 8
 """So many requests given up without one answered between them: the server is gone, not the request bad."""
 
+MAX_STATED_TOKENS = 10**12
+"""Of one answer. JSON holds numbers that no float does, and a cost is one."""
+
 SILENT_SECONDS = 30.0
 """A model may think for so long about an answer before that is worth a word."""
 
@@ -287,11 +290,12 @@ class ChatClient:
 
 
 def _stated_tokens(value: Any, name: str) -> int:
-    """A size that a server's answer states; 0 where it states none that can be read."""
+    """A size that a server's answer states; 0 where it states none that can be read or believed."""
     try:
-        return max(0, int(value["usage"][name]))
+        found = int(value["usage"][name])
     except (ArithmeticError, LookupError, TypeError, ValueError):
         return 0
+    return found if 0 <= found <= MAX_STATED_TOKENS else 0
 
 
 def _authorization(server: ServerConfig) -> dict[str, str]:
