@@ -40,6 +40,15 @@ def test_a_full_disk_is_named_with_the_variable_that_helps(tmp_path: Path) -> No
         append_often(spool)
 
 
+def test_a_full_disk_is_named_when_the_rows_that_it_refused_are_given_up(tmp_path: Path) -> None:
+    with (
+        no_file_beyond(100_000),
+        pytest.raises(DataError, match="rows cannot be kept on disk"),
+        Spool(tmp_path / "rows", Problem) as spool,
+    ):
+        append_often(spool)
+
+
 def append_often(spool: Spool[Problem]) -> None:
     for _ in range(100):
         spool.append(PROBLEM)

@@ -3,6 +3,7 @@
 import os
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar, overload
@@ -32,7 +33,8 @@ class Spool(Sequence[R]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._file.close()
+        with suppress(OSError):  # of rows that nobody will read, or whose error is under way
+            self._file.close()
 
     def __len__(self) -> int:
         return len(self._starts) - 1
