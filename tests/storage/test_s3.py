@@ -304,3 +304,29 @@ def test_a_server_that_is_none_of_s3_is_named_and_nothing_is_taken_for_stored(
                 visit()
         with pytest.raises(StorageError, match=r"cannot be used \(ParseError.*storage\.endpoint is right"):
             store.keys("")
+
+
+@pytest.mark.usefixtures("some_credentials")
+@pytest.mark.parametrize("length", [None, "many", "-1"])
+def test_a_server_that_does_not_say_how_large_an_object_is_is_told(
+    tmp_path: Path, length: str | None
+) -> None:
+    class Packing(BaseHTTPRequestHandler):
+        def do_HEAD(self) -> None:
+            self.send_response(200)
+            self.send_header("etag", '"1"')
+            if length is not None:
+                self.send_header("content-length", length)
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None: ...
+
+    with serving(ThreadingHTTPServer(("127.0.0.1", 0), Packing)) as endpoint:
+        config = StorageConfig(endpoint=endpoint, path_style=True, region="us-east-1", retry_seconds=0.0)
+        store = S3Store(config, "s3://bucket/test")
+        for visit in (
+            lambda: store.look_at("x"),
+            lambda: store.get_file("x", tmp_path / "x", sha256="0" * 64),
+        ):
+            with pytest.raises(StorageError, match="does not say how large an object is"):
+                visit()

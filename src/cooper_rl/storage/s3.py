@@ -42,6 +42,7 @@ from cooper_rl.storage.transfer import (
     map_in_order,
     may_succeed_later,
     read_secret,
+    read_size,
     reason_of,
     save_piece,
 )
@@ -149,7 +150,7 @@ class S3Store:
         answer = self._request("HEAD", key, is_missing_ok=True)
         if answer is None:
             raise self._damaged(key, "missing")
-        starts = range(0, int(answer.headers["content-length"]), PIECE_BYTES)
+        starts = range(0, read_size(answer.headers, config=self._config), PIECE_BYTES)
         try:
             # A reader, and a later start, must never find half a file under its name.
             with draft_beside(path) as (_, draft, _):
@@ -176,7 +177,7 @@ class S3Store:
     def look_at(self, key: str) -> Version | None:
         """An object that somebody else wrote, as it is now; None when there is none."""
         answer = self._request("HEAD", key, is_missing_ok=True)
-        return answer and Version(int(answer.headers["content-length"]), answer.headers["etag"])
+        return answer and Version(read_size(answer.headers, config=self._config), answer.headers["etag"])
 
     def stream(self, key: str, path: Path, version: Version) -> None:
         """Fetch an object that somebody else wrote, piece by piece, unverified.

@@ -86,6 +86,21 @@ def check_tag(method: str, headers: Mapping[str, str], *, config: StorageConfig)
         )
 
 
+def read_size(headers: Mapping[str, str], *, config: StorageConfig) -> int:
+    """The bytes of an object, by the answer to HEAD.
+
+    Raises:
+        StorageError: it does not say, as of a proxy that packs what it hands on.
+    """
+    text = headers.get("content-length", "")
+    if not (text.isascii() and text.isdecimal()):
+        raise StorageError(
+            f"{config.endpoint}: does not say how large an object is (Content-Length {text!r}); check "
+            "storage.endpoint, and that no proxy before it changes its answers"
+        )
+    return int(text)
+
+
 def map_in_order(function: Callable[[int], T], items: Iterable[int], num_parallel: int) -> Iterator[T]:
     """Call in parallel and yield results in order; at most `num_parallel` + 1 of them exist at a time."""
     with DaemonPool(num_parallel) as pool:
