@@ -438,6 +438,13 @@ def test_tests_contradict_each_other_where_one_call_should_give_two_values() -> 
     assert not contradicts(TESTS, "no tests")
 
 
+def test_line_ends_that_python_does_not_know_are_a_part_of_texts(verifier: ProgramVerifier) -> None:
+    tests = "f('a\u2028b\x85') == 'a\u2028b\x85'\r\nf('') == '\u2028'"
+    program = "def f(a):\r\n    return a or '\u2028'"
+    assert len(parse_tests(tests)) == 2
+    assert verifier.verify([(tests, program)])[0].verdict == "correct"
+
+
 def test_the_last_fenced_block_is_what_a_completion_commits_to() -> None:
     (test, *_) = parse_tests(TESTS)
     assert find_program("```\nreturn 1\n```\n```\nreturn 2\n```", test) == "def f(a, b):\n    return 2"

@@ -71,7 +71,7 @@ def parse_tests(reference_answer: str) -> tuple[ProgramTest, ...]:
 
 
 def _parse_lines(reference_answer: str) -> tuple[ProgramTest, ...]:
-    lines = [line.strip() for line in reference_answer.splitlines() if line.strip()]
+    lines = [line.strip() for line in _lines(reference_answer) if line.strip()]
     if not lines:
         raise ValueError("it holds no test; write a line such as f(a=1, b=2) == 5")
     if len(lines) > MAX_TESTS:
@@ -110,10 +110,10 @@ def find_program(completion: str, test: ProgramTest) -> str | None:
     `def` or `import` on, else its last line that begins with `return`, as the body of a function with the
     test's parameters.
     """
-    completion = completion.replace("\r\n", "\n")
+    completion = "\n".join(_lines(completion))
     fenced = _FENCE.findall(completion)
     text = fenced[-1] if fenced else completion
-    lines = text.strip().splitlines()
+    lines = _lines(text.strip())
     starts = [
         place for place, line in enumerate(lines) if line.startswith(("def ", "import ", "from ", "class "))
     ]
@@ -123,6 +123,11 @@ def find_program(completion: str, test: ProgramTest) -> str | None:
     if not returned:
         return None
     return f"def {test.function}({', '.join(test.parameters)}):\n    {returned[-1]}"
+
+
+def _lines(text: str) -> list[str]:
+    """The lines as Python reads them: other line ends, such as U+2028, may stand in the text of a program."""
+    return text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
 
 
 def find_run(reference_answer: str, completion: str) -> ProgramRun | ProgramCheck:
