@@ -198,6 +198,16 @@ def test_a_url_is_read_and_named_in_place_of_the_temporary_file(tmp_path):
     assert [row.file for row in found.rejected] == [f"{url}/train.jsonl"]
 
 
+def test_a_signed_url_may_be_longer_than_a_name_of_a_file(tmp_path):
+    _write(tmp_path / "train.jsonl", _rows(2))
+    test = _write(tmp_path / "test.jsonl", _rows(1, start=9))
+    handler = partial(_QuietHandler, directory=str(tmp_path))
+    with serving(ThreadingHTTPServer(("127.0.0.1", 0), handler)) as url:
+        signed = f"{url}/train.jsonl?X-Amz-Signature={'0' * 400}"
+        found = _collect(tmp_path, sources=[signed], held_out_sources=[test])
+    assert [problem.source for problem in found.problems] == ["train.jsonl"] * 2
+
+
 class _QuietHandler(SimpleHTTPRequestHandler):
     def log_message(self, format, *args):
         pass
@@ -207,12 +217,17 @@ def test_sources_that_cannot_be_used_are_data_errors_with_a_remedy(tmp_path):
     empty = _write(tmp_path / "empty.jsonl", [])
     unknown = _write(tmp_path / "unknown.jsonl", [{"text": "x", "score": 1}])
     lists = _write(tmp_path / "lists.jsonl", [[1], [2]])
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
     binary = tmp_path / "binary.jsonl"
     binary.write_bytes(b"\xff\xfe\n")
     bad = _write(tmp_path / "bad.jsonl", [{"question": "q", "answer": None}, {"question": "r", "answer": ""}])
     for source, message in {
         tmp_path / "absent.jsonl": r"absent.jsonl: no such file; check the path",
         "data/train/all": r"problems source 'data/train/all': no such file, and neither .* nor a hub",
+        "x" * 300: r"problems source 'x+': no such file, and neither",
+        "https://[::1": r"https://\[::1: cannot be downloaded \(.*Invalid",
+        pipe: r"pipe: is a pipe or device, whose rows cannot be read twice; save them to a file",
         tmp_path: r"is a folder; name the .jsonl or .parquet files in it",
         empty: r"empty.jsonl: is empty; give a source with at least one problem",
         unknown: r'unknown.jsonl: unknown layout, its first row has \["score", "text"\]; a problem row',

@@ -12,7 +12,7 @@ import os
 import random
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from itertools import chain
 from pathlib import Path, PurePosixPath
@@ -119,7 +119,11 @@ def run(
 
 def _check_sources(names: Sequence[str], *, outputs: Sequence[Path]) -> None:
     for name in names:
-        if Path(name).is_file() and os.path.realpath(name) in map(os.path.realpath, outputs):
+        if (
+            _exists(name)
+            and Path(name).is_file()
+            and os.path.realpath(name) in map(os.path.realpath, outputs)
+        ):
             raise DataError(
                 f"{name}: is a source and an output, which would overwrite it; choose another output"
             )
@@ -127,9 +131,16 @@ def _check_sources(names: Sequence[str], *, outputs: Sequence[Path]) -> None:
             check_hub_extra(name)
 
 
+def _exists(name: str) -> bool:
+    """True if a file or folder has this name."""
+    with suppress(OSError):  # a signed address is longer than any name
+        return Path(name).exists()
+    return False
+
+
 def _is_of_hub(name: str) -> bool:
     """True if a source can only be a data set of the hub."""
-    is_path = name.startswith(".") or name.endswith(SUFFIXES) or Path(name).exists()
+    is_path = name.startswith(".") or name.endswith(SUFFIXES) or _exists(name)
     return not is_path and parse_hub_id(name) is not None
 
 
@@ -239,15 +250,15 @@ def _open(name: str, storage: StorageConfig, collection: _Collection) -> _Source
     """
     if is_stored(name) or name.startswith(("http://", "https://")):
         rows = _fetched_rows(name, storage)
-        label = PurePosixPath(urlsplit(name).path).name or redact(name)
+        label = _last_part(name) or redact(name)
     elif name == str(STANDARD_INPUT):
         label = "stdin"
         rows = _piped_rows()
-    elif Path(name).is_file() or name.endswith(SUFFIXES):
+    elif _exists(name) and Path(name).is_dir():
+        raise DataError(f"{name}: is a folder; name the .jsonl or .parquet files in it")
+    elif _exists(name) or name.endswith(SUFFIXES):
         label = replace_surrogates(Path(name).name)
         rows = read_rows(Path(name), is_limited=False)
-    elif Path(name).is_dir():
-        raise DataError(f"{name}: is a folder; name the .jsonl or .parquet files in it")
     elif _is_of_hub(name):
         from cooper_rl.models.hub import ask_hub  # the hub's library is imported where it is used only
 
@@ -265,6 +276,14 @@ def _open(name: str, storage: StorageConfig, collection: _Collection) -> _Source
     for suffix in SUFFIXES:
         stem = stem.removesuffix(suffix)
     return _Source(redact(name), label, collection.new_stem(stem), first, rows)
+
+
+def _last_part(address: str) -> str:
+    """The name of a file behind an address; empty where there is none, or no client can read the address."""
+    try:
+        return PurePosixPath(urlsplit(address).path).name
+    except ValueError:
+        return ""
 
 
 def _first_rows(rows: Iterator[RawRow]) -> list[RawRow]:
