@@ -1,4 +1,6 @@
 import logging
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -57,6 +59,34 @@ def test_rows_set_aside_go_where_a_pipeline_wants_them_also_when_there_are_none(
     assert set_aside(tmp_path / "report", [], rejected=tmp_path / "mine") == tmp_path / "mine"
     assert (tmp_path / "mine").read_bytes() == b""
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (os.mkfifo, "what has this name is no regular file"),
+        (os.mkdir, "what has this name is no regular file"),
+        (
+            lambda path: path.symlink_to("elsewhere"),
+            "is a link to nothing, which this would replace; move it",
+        ),
+    ],
+)
+def test_what_is_no_file_stays_in_that_place(tmp_path: Path, make: Callable[[Path], None], why: str) -> None:
+    path = tmp_path / "report.rejected.jsonl"
+    make(path)
+    with pytest.raises(DataError, match=why):
+        set_aside(tmp_path / "report", [])
+    assert os.path.lexists(path)
+
+
+def test_rows_that_somebody_mended_in_part_are_kept(tmp_path: Path) -> None:
+    path = set_aside(tmp_path / "report", [RejectedRow(file="f", row=1, reason="reason 1", content="")])
+    with path.open("a") as rows:
+        rows.write(ROW + "\n")
+    with pytest.raises(DataError, match="holds other rows than those that a stage set aside"):
+        set_aside(tmp_path / "report", [])
+    assert len(path.read_text().splitlines()) == 2
 
 
 def test_another_file_of_that_name_is_kept(tmp_path: Path) -> None:

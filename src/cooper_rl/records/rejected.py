@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from cooper_rl.errors import DataError
-from cooper_rl.records.files import RawRow, parse_row, read_rows, reject, write_records
+from cooper_rl.records.files import RawRow, check_output, parse_row, read_rows, reject, write_records
 from cooper_rl.schema.data import Record, RejectedRow
 
 logger = logging.getLogger(__name__)
@@ -174,10 +174,15 @@ def set_aside(report_path: Path, rows: Iterable[RejectedRow], *, rejected: Path 
 
 def _check_ours(path: Path) -> None:
     """Nobody named this file, so that another content is not ours to replace."""
-    first = next(read_rows(path), None) if path.is_file() else None
+    check_output(path)  # a folder, a pipe, a name that is too long
+    if path.is_symlink() and not path.exists():
+        raise DataError(
+            f"{path}: is a link to nothing, which this would replace; move it, or give --rejected or another "
+            "--report"
+        )
     try:
-        if first is not None:
-            parse_row(first, RejectedRow)
+        for row in read_rows(path) if path.is_file() else ():
+            parse_row(row, RejectedRow)
     except DataError as error:
         raise DataError(
             f"{path}: holds other rows than those that a stage set aside; move it, or give --rejected or "
