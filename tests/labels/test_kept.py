@@ -126,6 +126,25 @@ def test_a_damaged_segment_costs_its_verdicts_only(
     assert f"{key}: changed since it was written" in caplog.text
 
 
+def test_objects_of_others_beside_the_segments_are_left_alone(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    with Segments(store, seconds=0) as segments:
+        segments.add(b"one")
+    for name in ("notes: read me?", "segments.txt"):
+        (tmp_path / name).write_text("two")
+    assert list(Segments(store, seconds=1).lines()) == [b"one"]
+
+
+def test_the_object_that_a_console_makes_for_a_folder_is_no_segment(s3_server, bucket: str) -> None:
+    config = storage_config(s3_server.endpoint, bucket)
+    client = make_client(s3_server.port, s3_server.account)
+    client.put_object(bucket, "runs/_verdicts/programs/", io.BytesIO(b""), 0)
+    for known in ([], [b"one"]):
+        with open_segments(config, "programs") as segments:
+            assert list(segments.lines()) == known
+            segments.add(b"one")
+
+
 @pytest.mark.parametrize("seconds", [0, 0.02])
 def test_a_store_that_takes_nothing_ends_the_labelling(tmp_path: Path, seconds: float) -> None:
     (tmp_path / "file").write_text("no folder")

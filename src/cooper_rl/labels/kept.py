@@ -8,6 +8,7 @@ own name; the one that it fills is written again as it grows.
 """
 
 import logging
+import re
 import secrets
 import threading
 from collections.abc import Iterator
@@ -23,6 +24,7 @@ logger = logging.getLogger(__name__)
 
 FOLDER = "_verdicts"
 """Below storage.uri, beside the runs, none of which can have a name that begins so."""
+_SEGMENT = re.compile(r"[0-9a-f]{16}-[0-9]{6,}\.jsonl")
 SEGMENT_BYTES = 256 * 1024
 """A segment that has reached it is never written again."""
 
@@ -72,7 +74,8 @@ class Segments:
 
     def lines(self) -> Iterator[bytes]:
         """Every line in the store, of all processes."""
-        keys = self._store.keys("")
+        # Other objects are somebody's: a console marks a folder with one, and a name may be none of ours.
+        keys = list(filter(_SEGMENT.fullmatch, self._store.keys("")))
         logger.info("%s: %d segments of verdicts", self._store.uri, len(keys))
         for key in keys:
             try:
