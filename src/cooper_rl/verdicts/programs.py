@@ -179,7 +179,7 @@ def _parse_test(line: str) -> ProgramTest:
         match parse_python(line, mode="eval").body:
             case ast.Compare(
                 left=ast.Call(func=ast.Name(id=name)) as call, ops=[ast.Eq()], comparators=[value]
-            ):
+            ) if _names_each_once(call):
                 for argument in (*call.args, *(keyword.value for keyword in call.keywords)):
                     ast.literal_eval(argument)
                 expected = ast.literal_eval(value)
@@ -193,6 +193,11 @@ def _parse_test(line: str) -> ProgramTest:
     except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
         pass
     raise ValueError(f"{line[:100]!r} is no test of plain values; write a line such as f(a=1, b=2) == 5")
+
+
+def _names_each_once(call: ast.Call) -> bool:
+    """False for a call with a name twice, which Python refuses whatever the function is."""
+    return len({keyword.arg for keyword in call.keywords}) == len(call.keywords)
 
 
 def _judge(tests: Sequence[ProgramTest], reply: Any) -> ProgramCheck:
