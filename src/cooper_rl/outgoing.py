@@ -38,6 +38,16 @@ def basic_authorization(user: str) -> dict[str, str]:
     return {"Authorization": f"Basic {b64encode(user.encode()).decode()}"}
 
 
+def can_be_asked(address: str) -> bool:
+    """False for an address at which httpx or the system would raise: its faults are found in three places."""
+    try:
+        url = httpx.URL(address)
+        # A host in Punycode is read first here. The system asks for it by this codec, which bounds its parts.
+        return bool(url.host and url.raw_host.decode().encode("idna"))
+    except (httpx.InvalidURL, TypeError, UnicodeError):
+        return False
+
+
 def open_client(seconds: float, *, headers: Mapping[str, str] | None = None, **options: Any) -> httpx.Client:
     """A client whose server may be silent for so long; `unpack` reads the bodies that it gets.
 

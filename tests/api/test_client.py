@@ -51,7 +51,17 @@ def test_an_address_without_its_scheme_is_refused_at_once() -> None:
         RewardClient("rewards:8080")
 
 
-@pytest.mark.parametrize("url", ["http://[::1", "http://rewards\n:80", "http://", "http://rewards/?sig=abc"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://[::1",
+        "http://rewards\n:80",
+        "http://",
+        "http://rewards/?sig=abc",
+        "http://a..b",
+        "http://xn--",
+    ],
+)
 def test_an_address_that_cannot_be_asked_is_refused_at_once(url: str) -> None:
     with pytest.raises(
         ConfigError, match="cannot be used; write it with http:// or https:// and without a query"

@@ -177,8 +177,9 @@ def test_a_key_that_this_task_does_not_get_is_no_failure_and_a_wrong_one_is(
         check(tmp_path, *named)
 
 
-def test_an_address_that_cannot_be_read_is_named_without_its_password(tmp_path: Path) -> None:
-    url = "http://me:pa55word@host:port/v1"
-    with pytest.raises(ServerError, match="the address cannot be read") as raised:
+@pytest.mark.parametrize("host", ["host:port", "[::1", "xn--", "a..b", "a" * 64, ""])
+def test_an_address_that_cannot_be_asked_is_named_without_its_password(tmp_path: Path, host: str) -> None:
+    url = f"http://me:pa55word@{host}/v1"
+    with pytest.raises(ConfigError, match=r"^labeling\.judge\.server\.base_url=.*: is no address") as raised:
         check(tmp_path, *SECTIONS["labeling.judge"], *naming("labeling.judge", url))
     assert "pa55word" not in str(raised.value)

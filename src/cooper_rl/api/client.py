@@ -15,7 +15,14 @@ import httpx
 from cooper_rl.addresses import redact, split_user
 from cooper_rl.api.rows import Row, read_rows
 from cooper_rl.errors import ConfigError, ServerError
-from cooper_rl.outgoing import basic_authorization, describe, distrust_in, open_client, through
+from cooper_rl.outgoing import (
+    basic_authorization,
+    can_be_asked,
+    describe,
+    distrust_in,
+    open_client,
+    through,
+)
 from cooper_rl.schema.texts import fits_header
 from cooper_rl.servers.answers import SPARE_BYTES, post, read_retry_after, status_of
 from cooper_rl.waiting import MAX_SECONDS, Waiting
@@ -266,13 +273,8 @@ def _as_item(row: Row) -> dict[str, Any]:
 
 def _check_address(address: str, *, shown: str) -> None:
     """Raises ConfigError for one that cannot be asked."""
-    try:
-        parsed = httpx.URL(address)
-        is_whole = parsed.scheme in {"http", "https"} and bool(parsed.host)
-        is_bare = not (parsed.query or parsed.fragment)
-    except (httpx.InvalidURL, TypeError):
-        is_whole = is_bare = False
-    if not (is_whole and is_bare):
+    url = httpx.URL(address) if can_be_asked(address) else None
+    if url is None or url.scheme not in {"http", "https"} or url.query or url.fragment:
         raise ConfigError(
             f"url={shown!r}: cannot be used; write it with http:// or https:// and without a query "
             "(COOPER_REWARD_URL)"

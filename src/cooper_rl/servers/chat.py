@@ -21,7 +21,7 @@ from cooper_rl.addresses import redact, redact_all, split_user
 from cooper_rl.config.data import ServerConfig
 from cooper_rl.errors import ConfigError, ServerError
 from cooper_rl.method.prompts import ChatPrompt
-from cooper_rl.outgoing import basic_authorization, describe, open_client, through
+from cooper_rl.outgoing import basic_authorization, can_be_asked, describe, open_client, through
 from cooper_rl.schema.reports import JudgeUsage
 from cooper_rl.schema.texts import fits_header, replace_surrogates
 from cooper_rl.servers.answers import (
@@ -81,6 +81,11 @@ class ChatClient:
         self.server = server
         url = server.base_url.rstrip("/") + "/chat/completions"
         self._url, self._shown = split_user(url)[0], redact(url)
+        if not can_be_asked(self._url):
+            shown = redact(server.base_url)
+            raise ConfigError(
+                f"server.base_url={shown!r}: is no address that can be asked; write https://host:port/v1"
+            )
         # As many connections as requests: with fewer, a request's time-out would run while it waits for
         # one.
         limits = httpx.Limits(max_connections=server.max_concurrency)

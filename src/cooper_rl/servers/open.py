@@ -121,8 +121,6 @@ def try_servers(servers: Sequence[tuple[Keys, ServerConfig]]) -> None:
 
 
 def _try_server(keys: Keys, server: ServerConfig) -> None:
-    import httpx
-
     from cooper_rl.servers.chat import ChatClient
 
     # A profile may give the key to the tasks that work with it alone: then 401 is an answer too.
@@ -135,8 +133,6 @@ def _try_server(keys: Keys, server: ServerConfig) -> None:
         raise ConfigError(f"{keys[0]}{mark}{error}") from error
     except ServerError as refusal:
         reason = None if lacks_key else str(refusal)
-    except httpx.InvalidURL:  # its message may hold a part of a password
-        reason = "the address cannot be read"
     if reason is not None:
         raise ServerError(_explain(keys, server, reason))
     logger.info("%s: %s answers", " and ".join(keys), redact(server.base_url))
