@@ -324,6 +324,49 @@ def test_a_task_whose_pod_was_lost_is_tried_again_and_neither_a_graph_nor_a_mist
     assert "seaweedfs" in controller["artifactRepository"]  # of other namespaces
 
 
+def test_kubeflow_pipelines_keeps_its_own_store_and_tries_again_all_the_same(tmp_path: Path) -> None:
+    """The component for a Kubeflow whose store stays changes one ConfigMap, as the whole one does."""
+    folders = {name: tmp_path / name for name in ("release", "kfp-tries", "kfp")}
+    found: dict[str, dict[tuple[str, str], Resource]] = {}
+    for name, folder in folders.items():
+        folder.mkdir()
+        components = [] if name == "release" else [MANIFESTS / "components" / name]
+        resources = kustomize(folder, resources=[KFP], components=components)
+        found[name] = {(item.kind, item.name): item for item in resources}
+    own = found["kfp-tries"]
+    changed = {key for key, item in found["release"].items() if item.body != own[key].body}
+    controller = ("ConfigMap", "workflow-controller-configmap")
+    assert changed == {controller}
+    assert own[controller].body == found["kfp"][controller].body
+
+
+def test_runs_may_keep_their_artifacts_in_kubeflows_own_store(tmp_path: Path) -> None:
+    """Kubeflow's controller makes both ConfigMaps then; runs reach its store, other pods of ours do not."""
+    component = MANIFESTS / "components" / "kubeflow-store"
+    resources = kustomize(tmp_path, resources=[MANIFESTS / "overlays" / "minio"], components=[component])
+    names = {(item.kind, item.name) for item in resources}
+    assert not names & {("ConfigMap", "kfp-launcher"), ("ConfigMap", "artifact-repositories")}
+    labels = find(resources, "Namespace", "cooper-rl").body["metadata"]["labels"]
+    assert labels["pipelines.kubeflow.org/enabled"] == "true"
+    assert labels["app.kubernetes.io/part-of"] == "kubeflow-profile"  # SeaweedFS admits runs by it
+    expected = read_expected(MANIFESTS / "overlays" / "minio")
+    store = {"seaweedfs": ForeignPod(namespace="kubeflow", labels={"app": "seaweedfs"})}
+    expected = expected.model_copy(
+        update={
+            "pods": expected.pods | store,
+            "allowed": [*expected.allowed, "run -> seaweedfs:8333"],
+            "refused": [
+                *expected.refused,
+                "run -> seaweedfs:8111",  # where keys are made
+                "trainjob -> seaweedfs:8333",
+                "judge -> seaweedfs:8333",
+                "stranger -> seaweedfs:8333",
+            ],
+        }
+    )
+    assert check(resources, expected) == []
+
+
 def test_kubeflows_controller_leaves_the_namespace_of_runs_alone(rendered) -> None:
     """It would write SeaweedFS into two ConfigMaps of ours; it goes by this label (release 2.17.0)."""
     labels = find(rendered("minio"), "Namespace", "cooper-rl").body["metadata"]["labels"]

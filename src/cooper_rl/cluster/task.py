@@ -3,8 +3,8 @@
 Argo repeats a failed task without knowing why it failed, and KFP's launcher turns every exit status into 1.
 Only the container's termination message gets through: Argo appends it to the node's message, which
 `retryStrategy.expression` can read (read in the source of KFP 2.17.0 and Argo 4.0.5). `FINAL` in it means
-that no further try can help; `manifests/components/kfp/workflow-controller.yaml` looks for it. `failures.py`
-keeps the message for the run's summary too.
+that no further try can help; `manifests/components/kfp-tries/workflow-controller.yaml` looks for it.
+`failures.py` keeps the message for the run's summary too.
 """
 
 import json
