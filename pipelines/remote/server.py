@@ -30,6 +30,9 @@ logger = logging.getLogger(__name__)
 TOKEN_ENV = "KFP_TOKEN"
 HOST_ENV = "KF_PIPELINES_ENDPOINT"
 
+GATEWAY_KNOWS_NO_ISSUER = "Jwt issuer is not configured"
+"""Envoy's answer to a token of an issuer that no RequestAuthentication names: a new token would not help."""
+
 
 @dataclass(frozen=True)
 class Place:
@@ -172,6 +175,12 @@ class Server:
             has = "is not accepted" if self.place.token() else "is not set"
             word = f"the token ({where}) {has}" if status == 401 else "access is denied"
             namespace = self.place.namespace or "(none given: --namespace)"
+            if GATEWAY_KNOWS_NO_ISSUER in str(error.body):
+                return (
+                    f"{who}: {status}, the gateway refuses the cluster's tokens: {_message(error)}; install "
+                    "oauth2-proxy as m2m-dex-and-kind with your cluster's issuer, or go past the gateway "
+                    "(kubectl port-forward svc/ml-pipeline-ui 8080:80, --host http://localhost:8080)"
+                )
             return (
                 f"{who}: {status}, {word}: {_message(error)}; get a new token (kubectl create token), and "
                 f"check that its account may use namespace {namespace}"

@@ -171,8 +171,12 @@ def test_the_token_is_sent_and_never_shown(
     [
         (Fault("GET", "/healthz", 401), "cannot connect: 401, the token ($KFP_TOKEN) is not set"),
         (
+            Fault("GET", "/healthz", 401, kind="text/plain", body="Jwt is expired"),
+            "401, the token ($KFP_TOKEN) is not set: 'Jwt is expired'; get a new token",
+        ),
+        (
             Fault("GET", "/healthz", 401, kind="text/plain", body="Jwt issuer is not configured"),
-            "401, the token ($KFP_TOKEN) is not set: 'Jwt issuer is not configured'; get a new token",
+            "401, the gateway refuses the cluster's tokens: 'Jwt issuer is not configured'; install",
         ),
         (
             Fault("GET", "/pipelines", 403, message="User 'me' is not authorized"),
