@@ -7,6 +7,7 @@ from typing import Any
 from manifests.check.resources import Pod, Problem, Resource, matches
 
 SECRET_NAMES = re.compile(r"(password|passwd|secret|token|api_?key|access_?key|credential)", re.IGNORECASE)
+NO_SIDECAR = "sidecar.istio.io/inject"
 PRIVATE_KEY = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----|AKIA[0-9A-Z]{16}")
 UNITS = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 PLACEHOLDERS = re.compile(r"example\.(com|org|net)|192\.0\.2\.\d+")
@@ -15,6 +16,12 @@ PLACEHOLDERS = re.compile(r"example\.(com|org|net)|192\.0\.2\.\d+")
 def check_pod(pod: Pod) -> Iterator[Problem]:
     """Everything that holds for every pod of ours."""
     yield from _check_pod_security(pod)
+    if pod.labels.get(NO_SIDECAR) != "false":
+        yield Problem(
+            pod.place,
+            f'is not labelled {NO_SIDECAR}: "false"; an Istio sidecar would wait for its control plane, and '
+            "refuse runs",
+        )
     for container in pod.containers:
         place = f"{pod.place}, container {container['name']}"
         for what in (

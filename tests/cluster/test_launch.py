@@ -133,6 +133,7 @@ def test_a_job_of_two_nodes_is_posted_followed_and_its_log_is_ours(
     assert trainer["resourcesPerNode"]["limits"] == resources
     (patch,) = job["spec"]["runtimePatches"]
     (node,) = patch["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]
+    assert node["template"]["spec"]["template"]["metadata"]["labels"] == {"sidecar.istio.io/inject": "false"}
     pod = node["template"]["spec"]["template"]["spec"]
     assert "terminationGracePeriodSeconds" not in pod  # 30, as without it
     assert pod["securityContext"]["runAsNonRoot"] is True

@@ -18,6 +18,7 @@ MANIFESTS = Path(__file__).parent.parent.parent / "manifests"
 EXPECTED = read_expected(MANIFESTS / "overlays" / "minio")
 POD = ("spec", "template", "spec")
 MAIN = (*POD, "containers", 0)
+LABELS = ("spec", "template", "metadata", "labels")
 REMOVED = object()
 
 Breaking = tuple[str, str, tuple[str | int, ...], Any, str]
@@ -57,6 +58,7 @@ def expect(problems: list[Problem], place: str, what: str) -> None:
 
 
 POD_RULES: list[Breaking] = [
+    ("Deployment", "judge", (*LABELS, "sidecar.istio.io/inject"), "true", "Istio sidecar"),
     ("Deployment", "judge", (*MAIN, "image"), "vllm/vllm-openai:latest", "no fixed tag or digest"),
     ("Deployment", "judge", (*MAIN, "image"), "registry.lan:5000/vllm", "no fixed tag or digest"),
     ("Deployment", "judge", (*MAIN, "image"), "vllm@sha256:123", "not sha256 and 64"),

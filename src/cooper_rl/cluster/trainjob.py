@@ -118,15 +118,14 @@ def options_of(config: LaunchConfig, program: Program) -> list[Any]:
 
 def _patch(config: LaunchConfig, program: Program) -> Any:
     """An option of our own: the SDK's RuntimePatch knows no grace period."""
+    # Kubeflow Pipelines keeps Istio's sidecar from its own pods alone. A job's would wait for a control plane
+    # that the network policies keep from it.
+    pods = {"metadata": {"labels": {"sidecar.istio.io/inject": "false"}}, "spec": _pod(config, program)}
     patch = {
         "manager": MANAGER,
         "trainingRuntimeSpec": {
             "template": {
-                "spec": {
-                    "replicatedJobs": [
-                        {"name": "node", "template": {"spec": {"template": {"spec": _pod(config, program)}}}}
-                    ]
-                }
+                "spec": {"replicatedJobs": [{"name": "node", "template": {"spec": {"template": pods}}}]}
             }
         },
     }
