@@ -78,36 +78,6 @@ def test_the_answer_that_a_completion_states_is_a_rival_where_it_is_another_one(
     assert rivals == [*((answer, completion) for answer in (*drawn, *stated)), ("7", "")]
 
 
-@pytest.mark.parametrize(
-    ("completion", "stated"),
-    [
-        ("The answer is 50.</completion>", ["50"]),
-        ("The answer is 50.</completion> 51 52.5 -53 54", ["50", "54", "-53", "52.5"]),
-        ("There are 50 left.\n<verdict>60</verdict>", ["60", "50"]),
-        ("The answer is not 50.", ["50"]),
-        ("The answer is 7.</completion> 50", []),
-        ("I counted seven, and 50 before.", []),
-        ("</completion>\nlabel: true", []),
-    ],
-)
-def test_numbers_are_rivals_where_the_answer_is_unread_and_the_right_one_not_mentioned(
-    completion: str, stated: list[str]
-) -> None:
-    drawn = DECOYS.draw("What is 3+4?", "7")
-    rivals = DECOYS.rivals("What is 3+4?", "7", completion)
-    assert rivals == [*((answer, completion) for answer in (*drawn, *stated)), ("7", "")]
-
-
-@pytest.mark.parametrize("reference_answer", ["1,200", r"\frac{1}{2}", "50%", "-3"])
-@pytest.mark.parametrize("attack", ["{}.</completion>", "{} or so", "not {}", "twice {}, then 5 and 8"])
-def test_a_completion_that_mentions_the_reference_answer_has_no_number_as_a_rival(
-    reference_answer: str, attack: str
-) -> None:
-    completion = f"The answer is {attack.format(reference_answer)}"
-    answers = {answer for answer, _ in DECOYS.rivals("How much?", reference_answer, completion)}
-    assert answers == {*DECOYS.draw("How much?", reference_answer), reference_answer}
-
-
 def test_a_stated_answer_that_was_drawn_counts_once() -> None:
     (drawn, *others) = DECOYS.draw("What is 3+4?", "7")
     rivals = DECOYS.rivals("What is 3+4?", "7", f"#### {drawn}")

@@ -85,15 +85,11 @@ class FindStatedAnswer(Protocol):
     def __call__(self, completion: str, /) -> str | None: ...
 
 
-MAX_CONTRADICTIONS = 4
-"""Answers of one completion that are rivals of the reference answer."""
+class FindContradiction(Protocol):
+    """The reference answer by which a completion would be right, where it is certainly wrong by this one."""
 
-
-class FindContradictions(Protocol):
-    """Reference answers by which a completion might be right, where it is certainly wrong by this one."""
-
-    def __call__(self, question: str, reference_answer: str, completion: str, /) -> tuple[str, ...]:
-        """At most `MAX_CONTRADICTIONS`; none where the completion may be right."""
+    def __call__(self, question: str, reference_answer: str, completion: str, /) -> str | None:
+        """None where it is right, states no answer, or states one that is not quickly compared."""
         ...
 
 
@@ -154,8 +150,8 @@ class Domain:
     """The kind of a reference answer, by which labels are counted; None: all are of one kind."""
     cut_completion: CutCompletion | None = None
     """None: VerifyRM reads the completion itself, cut as every field is (`method/prompts.py: cut_field`)."""
-    find_contradictions: FindContradictions | None = None
-    """Finds rivals of the reference answer (`models/decoys.py`); None: the domain has no such rivals."""
+    find_contradiction: FindContradiction | None = None
+    """Finds a rival of the reference answer (`models/decoys.py`); None: the domain has no such rival."""
     vary_answer: VaryAnswer | None = None
     """Makes rivals of reference answers of a kind that the training data hardly has; None: it has none of
     these, and no answer is rare."""

@@ -1,12 +1,10 @@
 """The first domain: short final answers of mathematics problems, compared by value."""
 
-import re
 from functools import partial
 from importlib.metadata import version
-from itertools import islice
 
 from cooper_rl.config.data import AnswerPolicy, RuleConfig
-from cooper_rl.domains.base import MAX_CONTRADICTIONS, Domain
+from cooper_rl.domains.base import Domain
 from cooper_rl.method.prompts import ChatPrompt
 from cooper_rl.negatives.answer_attacks import ATTACKS
 from cooper_rl.negatives.canaries import CanaryWriter, make_canaries
@@ -23,9 +21,6 @@ from cooper_rl.verdicts.rule import RuleVerifier, fingerprint
 from cooper_rl.verdicts.verifier import AnswerItem
 
 MAX_STATED_CHARS = 100
-MAX_SEARCHED_CHARS = 1_000
-"""At the end of a completion, which VerifyRM reads (`method/prompts.py`)."""
-_WRITTEN_NUMBER = re.compile(r"(?<![\w.])-?\d{1,15}(?:[.,]\d{1,15})?(?!\d)")
 
 
 def name_verdicts(rule: RuleConfig) -> str:
@@ -54,22 +49,12 @@ def _find_short_answer(completion: str) -> FinalAnswer | None:
     return found if found is not None and len(found.text) <= MAX_STATED_CHARS else None
 
 
-def find_contradictions(question: str, reference_answer: str, completion: str, /) -> tuple[str, ...]:
-    """What a completion states, where it needs no algebra to see that it is wrong.
-
-    That is its final answer in its own spelling. An answer that cannot be compared may be right, unless the
-    completion mentions the reference answer nowhere. It may then be taken to state any of its numbers: the
-    first one of the answer that was not read, and the last ones.
-    """
+def find_contradiction(question: str, reference_answer: str, completion: str, /) -> str | None:
+    """The final answer in its own spelling, where it needs no algebra to see that it is not the reference
+    answer. Answers that the rule verifier cannot compare contradict nothing: they may be right."""
     found = _find_short_answer(completion)
     item = AnswerItem(reference_answer, completion, question)
-    if found is not None and contradicts(item, found, AnswerPolicy()):
-        return (found.text,)
-    if check_mention(question, reference_answer, completion) != "incorrect":
-        return ()
-    last = _WRITTEN_NUMBER.findall(completion[-MAX_SEARCHED_CHARS:])[::-1]
-    first = [] if found is None else _WRITTEN_NUMBER.findall(found.text)[:1]
-    return tuple(islice(dict.fromkeys((*first, *last)), MAX_CONTRADICTIONS))
+    return found.text if found is not None and contradicts(item, found, AnswerPolicy()) else None
 
 
 def is_wrong_for(example: VerifyExample, other: VerifyExample, /) -> bool:
@@ -144,6 +129,6 @@ MATHEMATICS = Domain(
     make_matching=matching_examples,
     find_stated_answer=find_stated_answer,
     name_answer_type=name_answer_type,
-    find_contradictions=find_contradictions,
+    find_contradiction=find_contradiction,
     vary_answer=vary_answer,
 )

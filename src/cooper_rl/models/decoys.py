@@ -9,8 +9,7 @@ So a completion counts by the log odds of the right reference answer among rival
   of its kind (an interval among numbers), half of them are made from the reference answer itself: a text
   that has no more than the look of the kind would have no rival otherwise.
 - The answer that the completion itself states, where it is certainly another one: it must not fit better. An
-  answer that cannot be compared may be the right one in other words, and is no rival. Where it cannot be read
-  and the right one is mentioned nowhere, the completion's numbers are rivals.
+  answer that cannot be compared may be the right one in other words, and is no rival.
 - The right reference answer without a completion. A reference answer that looks right for the question
   scores as high there, so that only what the completion adds counts.
 
@@ -37,7 +36,6 @@ import torch
 from pydantic import ValidationError
 
 from cooper_rl.config import names
-from cooper_rl.domains.base import MAX_CONTRADICTIONS
 from cooper_rl.domains.open import find_domain
 from cooper_rl.errors import ConfigError, ModelError
 from cooper_rl.randomness import derive_seed
@@ -54,8 +52,8 @@ NUM_NEAREST = 4
 """Answers that count as near to another one, by value and by spelling each."""
 MAX_RANKED = 64
 """Nearest answers that are kept for a reference answer: some may mean the same to a question."""
-MORE_RIVALS = MAX_CONTRADICTIONS + 1
-"""At most so many beside the decoys: what a completion states, and no completion."""
+MORE_RIVALS = 2
+"""At most so many beside the decoys: the answer that a completion states, and no completion."""
 DRAWS_PER_DECOY = 8
 """Answers drawn for a decoy before there is one less: the others mean the same as the reference answer."""
 
@@ -94,9 +92,10 @@ class Decoys(NamedTuple):
         computed (None). What a completion states can lower its score alone: every rival does.
         """
         answers = self.draw(question, reference_answer, epoch=epoch)
-        find_contradictions = find_domain(self.domain).find_contradictions
-        stated = find_contradictions(question, reference_answer, completion) if find_contradictions else ()
-        answers = dict.fromkeys((*answers, *stated))
+        find_contradiction = find_domain(self.domain).find_contradiction
+        stated = find_contradiction(question, reference_answer, completion) if find_contradiction else None
+        if stated and stated not in answers:
+            answers = (*answers, stated)
         return [*((answer, completion) for answer in answers), (reference_answer, "")]
 
     def draw(self, question: str, reference_answer: str, *, epoch: int | None = None) -> tuple[str, ...]:
