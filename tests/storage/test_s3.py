@@ -31,7 +31,7 @@ def test_what_interrupted_uploads_left_is_removed_and_never_listed(bucket: str, 
     assert store.remove_unfinished(own) == 2
     assert store.remove_unfinished(own) == 0
     left = client._list_multipart_uploads(bucket).uploads
-    assert [upload.object_name for upload in left] == ["other/c", "runs/step-1/a.txt"]
+    assert sorted(upload.object_name for upload in left) == ["other/c", "runs/step-1/a.txt"]
 
 
 def test_an_upload_of_a_name_that_a_listing_encodes_is_removed_too(bucket: str, s3_server) -> None:
@@ -59,9 +59,10 @@ def test_a_file_in_parts_is_stored_without_a_word_of_failure(
 
 
 def test_an_upload_whose_parts_another_run_removes_says_that_there_are_two(
-    bucket: str, s3_server, tmp_path: Path
+    bucket: str, gateway, tmp_path: Path
 ) -> None:
-    config = storage_config(s3_server.endpoint, bucket, num_parallel=1)
+    """At a real server: moto 5.2.5 answers such a part with 500."""
+    config = storage_config(gateway.endpoint, bucket, num_parallel=1)
     store, other = (open_store(config, config.uri or "") for _ in range(2))
     path, sha256 = make_file(tmp_path, 11 * MIB)
     assert isinstance(store, S3Store)
