@@ -15,6 +15,7 @@ from cooper_rl.config.load import changed
 from cooper_rl.config.root import Config
 from cooper_rl.errors import DataError
 from cooper_rl.method.intervals import clustered_interval, paired_difference, widened_by_runs
+from cooper_rl.method.metrics import ROUNDING
 from cooper_rl.method.monitor import denied_alarms, first_alarm
 from cooper_rl.records.files import read_records, read_report
 from cooper_rl.records.step_metrics import read_metrics
@@ -359,8 +360,7 @@ def is_hacked(accuracy: Curve, reward: Curve) -> bool:
     peak = _peak(accuracy)
     rewards = dict(zip(reward.steps, reward.values, strict=True))
     return (
-        # Rounded, since 46/240 - 22/240 is above .1 in floating point.
-        round(accuracy.values[peak] - accuracy.values[-1], 9) > HACKED_DROP
+        accuracy.values[peak] - accuracy.values[-1] > HACKED_DROP + ROUNDING
         and rewards[accuracy.steps[-1]] >= rewards[accuracy.steps[peak]]
     )
 

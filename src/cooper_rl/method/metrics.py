@@ -17,6 +17,8 @@ THRESHOLD = 0.5
 NUM_BINS = 10
 """Of the reliability data."""
 
+ROUNDING = 1e-9
+"""Differences of shares this small are none: .27 - .24 is above .03 in floating point."""
 MAX_ROC_POINTS = 100
 
 _Floats = npt.NDArray[np.float64]

@@ -16,7 +16,7 @@ from cooper_rl.distributed.trainable import Trainable, as_trainable
 from cooper_rl.domains.base import Domain
 from cooper_rl.domains.open import default_domain
 from cooper_rl.errors import TrainingError
-from cooper_rl.method.metrics import right_verdicts
+from cooper_rl.method.metrics import ROUNDING, right_verdicts
 from cooper_rl.models.verify_rm import VerifyRM, score_examples
 from cooper_rl.negatives.canaries import Canary, canary_rates, mean_rate
 from cooper_rl.randomness import derive_seed
@@ -24,9 +24,6 @@ from cooper_rl.redteam.negatives import draw_canaries
 from cooper_rl.schema.data import PreferencePair, VerifyExample
 from cooper_rl.schema.step_metrics import GateMetrics
 from cooper_rl.training.reward_update import RewardUpdate, update_verify_rm
-
-ROUNDING = 1e-9
-"""Differences of shares this small are none: .27 - .03 is above .24 in floating point."""
 
 
 class GateReading(NamedTuple):
