@@ -248,7 +248,7 @@ def _tokens_per_second(row: StepMetrics) -> float | None:
 
 
 def _note(metrics: Metrics) -> str:
-    bin_size = max(1, math.ceil(len(metrics) / MAX_POINTS))
+    bin_size = _bin_size(metrics)
     return f" Each point is a mean over {bin_size} steps." if bin_size > 1 else ""
 
 
@@ -259,13 +259,16 @@ def series(metrics: Metrics, read: Read) -> tuple[list[float], list[float]]:
         for row in metrics
         if (value := read(row)) is not None and math.isfinite(value)
     ]
-    binned = average(points, math.ceil(len(metrics) / MAX_POINTS))
+    binned = average(points, _bin_size(metrics))
     return [step for step, _ in binned], [value for _, value in binned]
 
 
+def _bin_size(metrics: Metrics) -> int:
+    return max(1, math.ceil(len(metrics) / MAX_POINTS))
+
+
 def average(points: Sequence[tuple[float, float]], size: int) -> list[tuple[float, float]]:
-    """Means of `size` neighbouring points each; none of an empty curve."""
-    size = max(1, size)
+    """Means of `size` neighbouring points each, at least one; the last mean may be of fewer."""
     bins = [points[start : start + size] for start in range(0, len(points), size)]
     return [
         (sum(step for step, _ in part) / len(part), sum(value for _, value in part) / len(part))
