@@ -170,17 +170,17 @@ class Server:
                 f"{who}: {status}, a redirect to {target[:300]}; give the address it leads to as --host, or, "
                 "if it leads to a page to log in, a token (--token-file)"
             )
+        if status in (401, 403) and GATEWAY_KNOWS_NO_ISSUER in str(error.body):
+            return (
+                f"{who}: {status}, the gateway refuses the cluster's tokens: {_message(error)}; install "
+                "oauth2-proxy as m2m-dex-and-kind with your cluster's issuer, or go past the gateway "
+                "(kubectl port-forward svc/ml-pipeline-ui 8080:80, --host http://localhost:8080)"
+            )
         if status in (401, 403):
             where = f"--token-file {self.place.token_file}" if self.place.token_file else f"${TOKEN_ENV}"
             has = "is not accepted" if self.place.token() else "is not set"
             word = f"the token ({where}) {has}" if status == 401 else "access is denied"
             namespace = self.place.namespace or "(none given: --namespace)"
-            if GATEWAY_KNOWS_NO_ISSUER in str(error.body):
-                return (
-                    f"{who}: {status}, the gateway refuses the cluster's tokens: {_message(error)}; install "
-                    "oauth2-proxy as m2m-dex-and-kind with your cluster's issuer, or go past the gateway "
-                    "(kubectl port-forward svc/ml-pipeline-ui 8080:80, --host http://localhost:8080)"
-                )
             return (
                 f"{who}: {status}, {word}: {_message(error)}; get a new token (kubectl create token), and "
                 f"check that its account may use namespace {namespace}"
