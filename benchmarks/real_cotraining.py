@@ -54,10 +54,12 @@ def main() -> int:
     return 0
 
 
-def co_train(run: Path, folder: Path, *, steps: int, lr: float) -> None:
+def co_train(
+    run: Path, folder: Path, *, steps: int = 30, lr: float = 3e-4, hostile_fraction: float = 0.25
+) -> None:
     """Take the steps, and write VerifyRM as it is then."""
     groups = read_groups(run / "train.jsonl")
-    config = {"reward": {"lr": lr, "hostile_fraction": 0.25}}
+    config = {"reward": {"lr": lr, "hostile_fraction": hostile_fraction}}
     held_out = read_records(run / "validation.jsonl", VerifyExample)[:NUM_HELD_OUT]
     with CooperReward(
         str(run / "verify_rm"), config=config, replay=run / "train.jsonl", held_out=held_out

@@ -60,7 +60,6 @@ def main() -> int:
     folder = options.output
     parts = split(options.data / "labelled")
     test = parts["test"]
-    random.Random(0).shuffle(parts["train"])
     for name, rows in parts.items():
         write_records(folder / f"{name}.jsonl", rows[: options.rows] if name == "train" else rows)
     if not (folder / "verify_rm" / "config.json").is_file():
@@ -92,7 +91,10 @@ def main() -> int:
 
 
 def split(folder: Path) -> dict[str, list[VerifyExample]]:
-    """Train, validation and test rows; a question is in one of them, whatever its files."""
+    """Train, validation and test rows; a question is in one of them, whatever its files.
+
+    The training rows are shuffled.
+    """
     parts: dict[str, list[VerifyExample]] = {"train": [], "validation": [], "test": []}
     for path in sorted(folder.glob("*.jsonl")):
         if path.stem == "suite_pairs":
@@ -108,6 +110,7 @@ def split(folder: Path) -> dict[str, list[VerifyExample]]:
                 label=int(value["label"] if "label" in value else value["correct"]), source=path.stem,
             )  # fmt: skip
             parts[part].append(example)
+    random.Random(0).shuffle(parts["train"])
     return parts
 
 
