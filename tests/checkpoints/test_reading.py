@@ -86,6 +86,32 @@ def test_a_reference_to_another_place_or_another_manifest_is_refused(
         pass
 
 
+@pytest.mark.parametrize("uri", ["store", "./store", "../here/store", "a//store/", "."])
+def test_a_reference_is_read_however_the_store_is_spelled(
+    state: TrainingState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uri: str
+) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    config = StorageConfig(uri=uri, run_key="v1..v2")
+    opened = checkpoints(open_store(config, f"{config.run_uri()}/from-000000"))
+    save(opened, state, tmp_path / "work", 3)
+    write_reference(tmp_path / "artifact", opened.published(tmp_path / "fetched"), uri=opened.uri)
+    with open_checkpoint(tmp_path / "artifact", config) as there:
+        assert there.manifest.step == 3
+
+
+@pytest.mark.parametrize("uri", ["/elsewhere/run", "store/../run", "../run", "s3://store/run"])
+@pytest.mark.parametrize("store", ["store", "."])
+def test_a_reference_never_leads_out_of_the_store(tmp_path: Path, uri: str, store: str) -> None:
+    reference = CheckpointReference(uri=uri, name="step-000003", step=3, checksum="0" * 64)
+    write_report(tmp_path / "reference.json", reference)
+    with (
+        pytest.raises(StorageError, match=r"reference\.json: leads to .* not below storage\.uri"),
+        open_checkpoint(tmp_path, StorageConfig(uri=store)),
+    ):
+        pass
+
+
 @pytest.mark.parametrize("name", [b"", b"../x"])
 def test_a_pointer_that_names_no_checkpoint_is_named(tmp_path: Path, name: bytes) -> None:
     (tmp_path / "LATEST").write_bytes(name)

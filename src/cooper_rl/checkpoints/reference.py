@@ -168,13 +168,19 @@ def newest_folder(checkpoint: Path) -> Path:
 
 def _open_configured(reference: CheckpointReference, config: StorageConfig, *, place: Path) -> ObjectStore:
     # The task's own credentials read what the address leads to, and another task wrote the address.
-    allowed = config.uri.rstrip("/") + "/" if config.uri else None
-    if allowed is None or not reference.uri.startswith(allowed) or ".." in reference.uri:
+    if config.uri is None or not _is_below(reference.uri, config.uri, config):
         raise StorageError(
             f"{place}: leads to {reference.uri}, which is not below storage.uri; set storage.uri as in the "
             "task that wrote it"
         )
     return open_store(config, reference.uri)
+
+
+def _is_below(address: str, place: str, config: StorageConfig) -> bool:
+    # As a store writes its own address: `./store` and `store//` are `store`.
+    start = open_store(config, f"{place.rstrip('/')}/x").uri.removesuffix("x")
+    parts = address.removeprefix(start).split("/")
+    return address.startswith(start) and not {"", ".", ".."} & set(parts)
 
 
 def _latest(store: ObjectStore, folder: Path) -> tuple[str, CheckpointManifest]:
