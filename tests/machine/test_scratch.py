@@ -7,7 +7,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from cooper_rl.errors import StorageError
 from cooper_rl.machine.scratch import MARK, scratch_folder
+from tests.full_disk import no_file_beyond
 from tests.machine.owners import ending, start_owner
 
 OWNER = """
@@ -50,6 +52,29 @@ def test_a_killed_owners_folder_is_removed_by_the_next_start_and_no_living_ones(
             assert not left.parent.exists()
             assert (used / "weights").is_file()
             assert own.is_dir()
+
+
+def test_a_machine_without_a_folder_for_temporary_files_is_told_what_helps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    # Python's own list is /tmp, /var/tmp and others, of which none can be written in a read-only container.
+    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: [str(tmp_path / "nothing")])
+    with (
+        pytest.raises(StorageError, match=r"no temporary folder can be made \(.*set TMPDIR to a folder that"),
+        scratch_folder(),
+    ):
+        pass
+
+
+def test_a_full_disk_under_the_mark_is_told_and_leaves_nothing(temporary: Path) -> None:
+    with (
+        no_file_beyond(0),
+        pytest.raises(StorageError, match=r"no temporary folder can be made \(.*; free space, or set TMPDIR"),
+        scratch_folder(),
+    ):
+        pass
+    assert list(temporary.iterdir()) == []
 
 
 def test_two_folders_of_one_process_live_beside_each_other(temporary: Path) -> None:

@@ -29,22 +29,39 @@ _MARK_TEXT = b"A temporary folder of Cooper-RL, removed by its next start when i
 
 @contextmanager
 def scratch_folder() -> Generator[Path]:
-    """A new folder below TMPDIR, removed when the block ends."""
-    remove_abandoned(Path(tempfile.gettempdir()))
-    folder = Path(tempfile.mkdtemp(prefix=PREFIX))
-    handle = os.open(folder / MARK, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+    """A new folder below TMPDIR, removed when the block ends.
+
+    Raises:
+        StorageError: none can be made: the disk is full, or nothing can be written.
+    """
+    with _explained():
+        remove_abandoned(Path(tempfile.gettempdir()))
+        folder = Path(tempfile.mkdtemp(prefix=PREFIX))
+        handle = os.open(folder / MARK, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     try:
-        # An empty mark is no mark: without locks it stays so, and until it is written others may lock it.
-        with suppress(StorageError):
-            lock(handle, place=folder)
-            os.write(handle, _MARK_TEXT)
         files = folder / "files"
-        files.mkdir()
+        with _explained():
+            # An empty mark is no mark: without locks it stays so, and until it is written others may lock it.
+            with suppress(StorageError):
+                lock(handle, place=folder)
+                os.write(handle, _MARK_TEXT)
+            files.mkdir()
         yield files
     finally:
         # Files first, lock last: while it is held nobody takes the folder for abandoned.
         shutil.rmtree(folder, ignore_errors=True)
         os.close(handle)
+
+
+@contextmanager
+def _explained() -> Generator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(
+            f"no temporary folder can be made ({error}); free space, or set TMPDIR to a folder that can be "
+            "written to"
+        ) from error
 
 
 def remove_abandoned(root: Path) -> list[Path]:
