@@ -58,6 +58,23 @@ def test_a_file_in_parts_is_stored_without_a_word_of_failure(
     assert "asking again" not in caplog.text
 
 
+def test_a_file_of_too_many_parts_is_stored_in_larger_ones(
+    bucket: str, s3_server, tmp_path: Path, monkeypatch
+) -> None:
+    """As one beyond 156 GiB with parts of 16 MiB: 11 MiB in at most two parts, where three of 5 MiB are
+    configured."""
+    monkeypatch.setattr("cooper_rl.storage.s3.MAX_PARTS", 2)
+    config = storage_config(s3_server.endpoint, bucket)
+    assert config.part_mib == 5
+    store = open_store(config, config.uri or "")
+    path, sha256 = make_file(tmp_path, 11 * MIB + 1)
+    store.put_file("weights", path, sha256=sha256)
+    stored = make_client(s3_server.port, s3_server.account).stat_object(bucket, "runs/weights")
+    assert str(stored.etag).endswith("-2")
+    store.get_file("weights", tmp_path / "back", sha256=sha256)
+    assert (tmp_path / "back").read_bytes() == path.read_bytes()
+
+
 def test_an_upload_whose_parts_another_run_removes_says_that_there_are_two(
     bucket: str, gateway, tmp_path: Path
 ) -> None:
@@ -68,9 +85,9 @@ def test_an_upload_whose_parts_another_run_removes_says_that_there_are_two(
     assert isinstance(store, S3Store)
     sender = store._sender  # pyright: ignore[reportPrivateUsage]
 
-    def send_late(key: str, path: Path, upload: str) -> Callable[[int], Part]:
+    def send_late(key: str, path: Path, upload: str, *, part_size: int) -> Callable[[int], Part]:
         assert other.remove_unfinished([("weights", sha256)]) == 1
-        return sender(key, path, upload)
+        return sender(key, path, upload, part_size=part_size)
 
     store._sender = send_late  # pyright: ignore[reportPrivateUsage]
     with pytest.raises(StorageError, match=r"weights: somebody else removed its parts; two runs use this"):
@@ -83,7 +100,7 @@ def test_a_failed_upload_leaves_no_parts_behind(bucket: str, s3_server, tmp_path
     store = open_store(config, config.uri or "")
     path, sha256 = make_file(tmp_path, 11 * MIB)
     assert isinstance(store, S3Store)
-    store._sender = lambda *_: lambda _: path.with_name("gone").read_bytes()  # pyright: ignore
+    store._sender = lambda *_, **__: lambda _: path.with_name("gone").read_bytes()  # pyright: ignore
     with pytest.raises(OSError, match="gone"):
         store.put_file("weights", path, sha256=sha256)
     client = make_client(s3_server.port, s3_server.account)

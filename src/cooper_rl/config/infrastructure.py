@@ -62,7 +62,8 @@ class StorageConfig(Section):
     """Folder with the files `access_key` and `secret_key` (a mounted secret), read again when they change.
     Absent: the environment variables AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."""
     part_mib: int = Field(default=16, ge=5, le=1024)
-    """Size of one part of an upload; memory of an upload is twice `num_parallel` parts."""
+    """Size of one part of an upload, larger where a file would have over 10,000 parts; memory of an upload is
+    twice `num_parallel` parts."""
     num_parallel: int = Field(default=4, ge=1, le=64)
     """Parts that are transferred at a time."""
     timeout_seconds: float = Field(default=60.0, gt=0)

@@ -8,6 +8,7 @@ they know no conditional writes, fetch in one stream, and verify nothing.
 import contextlib
 import hashlib
 import logging
+import math
 import os
 import random
 import re
@@ -56,6 +57,8 @@ FIRST_PAUSE_SECONDS = 0.2
 LONGEST_PAUSE_SECONDS = 15.0
 HASTY_ABORT_SECONDS = 2.0
 HASH_HEADER = "x-amz-meta-sha256"
+MAX_PARTS = 10_000
+"""Of one object, for every S3 server."""
 
 
 class FileProvider(Provider):
@@ -132,9 +135,10 @@ class S3Store:
         upload = self._retry(
             key, lambda: self._client._create_multipart_upload(self._bucket, name, dict(headers))
         )
+        part_size = max(self._part_size, math.ceil(size / MAX_PARTS))
         try:
-            starts = range(0, size, self._part_size)
-            parts = list(map_in_order(self._sender(key, path, upload), starts, self._config.num_parallel))
+            send = self._sender(key, path, upload, part_size=part_size)
+            parts = list(map_in_order(send, range(0, size, part_size), self._config.num_parallel))
             self._retry(key, lambda: self._complete(key, upload, parts, sha256=sha256))
         # Parts that were uploaded are stored, and billed, until they are aborted; no listing of objects
         # shows them.
@@ -265,13 +269,13 @@ class S3Store:
     def _start(self, prefix: str) -> str:
         return f"{self._prefix}/{prefix}" if self._prefix else prefix
 
-    def _sender(self, key: str, path: Path, upload: str) -> Callable[[int], Part]:
+    def _sender(self, key: str, path: Path, upload: str, *, part_size: int) -> Callable[[int], Part]:
         def send(start: int) -> Part:
             with path.open("rb", buffering=0) as file:
                 # Read when it is sent, at its offset: parts go out in parallel, and a whole model would not
                 # fit into memory.
-                data = os.pread(file.fileno(), self._part_size, start)
-            number = start // self._part_size + 1
+                data = os.pread(file.fileno(), part_size, start)
+            number = start // part_size + 1
             query = {"partNumber": str(number), "uploadId": upload}
             return Part(number, _tag(self._request("PUT", key, body=data, query=query)))
 
