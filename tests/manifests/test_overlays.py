@@ -16,7 +16,7 @@ from cooper_rl.storage import buckets as prepare_buckets
 from cooper_rl.storage import models as fetch_model
 from manifests.check.__main__ import check, main
 from manifests.check.references import ForeignPod, read_expected
-from manifests.check.resources import Resource, matches, parse, pods_of, render
+from manifests.check.resources import RenderError, Resource, matches, parse, pods_of, render
 
 MANIFESTS = Path(__file__).parent.parent.parent / "manifests"
 OVERLAYS = sorted(path.parent.name for path in (MANIFESTS / "overlays").glob("*/kustomization.yaml"))
@@ -209,6 +209,19 @@ def test_models_are_fetched_from_a_store_that_an_own_authority_vouches_for(tmp_p
         (fetch,) = find(resources, "Deployment", name).spec["template"]["spec"]["initContainers"]
         (bundle,) = (item["value"] for item in fetch["env"] if item["name"] == "SSL_CERT_FILE")
         assert bundle.rpartition("/")[0] in {mount["mountPath"] for mount in fetch["volumeMounts"]}
+
+
+def test_an_own_authority_goes_with_models_from_a_volume_as_documented(tmp_path: Path) -> None:
+    """In the other order kustomize refuses both: the container that private-ca changes is gone."""
+    order = ("private-ca", "models-from-volume")
+    documented = (MANIFESTS / "components" / order[0] / "kustomization.yaml").read_text(encoding="utf-8")
+    assert f"before\n# components/{order[1]}" in documented
+    overlay = MANIFESTS / "overlays" / "external-s3"
+    components = [MANIFESTS / "components" / name for name in order]
+    resources = kustomize(tmp_path, resources=[overlay], components=components)
+    assert check(resources, read_expected(overlay)) == []
+    with pytest.raises(RenderError, match="initContainers"):
+        kustomize(tmp_path, resources=[overlay], components=components[::-1])
 
 
 @pytest.mark.parametrize("name", ["minio", "external-s3", "standalone", "rewards", "rewards-kserve"])
