@@ -75,6 +75,15 @@ def test_a_file_is_streamed_under_its_own_name(server, tmp_path):
     assert path.read_bytes() == ROWS
 
 
+@pytest.mark.parametrize("name", ["TRAIN.CSV", "train.Parquet"])
+def test_a_suffix_counts_in_any_case_as_that_of_a_file_here(server, s3_server, bucket, tmp_path, name):
+    assert download(f"{server}/{name}", tmp_path).name == name
+    config = storage_config(s3_server.endpoint, bucket)
+    client = make_client(s3_server.port, s3_server.account)
+    client.put_object(bucket, name, io.BytesIO(ROWS), len(ROWS))
+    assert fetch_object(config, f"s3://{bucket}/{name}", tmp_path / "fetched").name == name
+
+
 def test_redirects_are_followed_and_a_nameless_file_is_jsonl(server, tmp_path):
     assert download(f"{server}/moved.jsonl", tmp_path).read_bytes() == ROWS
     assert download(f"{server}/export", tmp_path).name == "export.jsonl"

@@ -59,7 +59,7 @@ def download(
     waiting = Waiting(redact(url), logger, limit=f"{silence_seconds:g} s of silence end it")
     try:
         name = Path(unquote(urlsplit(url).path)).name
-        target = folder / (name if name.endswith(SUFFIXES) else f"{name or 'download'}.jsonl")
+        target = folder / (name if name.lower().endswith(SUFFIXES) else f"{name or 'download'}.jsonl")
         with (
             waiting.asked(),
             open_client(silence_seconds, follow_redirects=True) as client,
@@ -95,7 +95,7 @@ def fetch_object(
         StorageError: the store cannot be used.
     """
     place, _, name = uri.rpartition("/")
-    if not place.removeprefix("s3:/").strip("/") or not name.endswith(SUFFIXES):
+    if not place.removeprefix("s3:/").strip("/") or not name.lower().endswith(SUFFIXES):
         raise DataError(f"{uri}: is no file of problems; write s3://bucket/prefix/problems.jsonl or .parquet")
     from cooper_rl.storage.s3 import S3Store  # minio is imported where it is used only
 
