@@ -104,12 +104,17 @@ def parse_cron(text: str) -> Cron:
     found = Cron(
         text=" ".join(parts),
         values=values,
-        is_any_day_of_month=parts[3][0] in "*?",
-        is_any_day_of_week=parts[5][0] in "*?",
+        is_any_day_of_month=_has_any(parts[3]),
+        is_any_day_of_week=_has_any(parts[5]),
     )
     if not found.next_times(datetime.now(UTC), 1):
         raise ConfigError(f"cron {text!r} never comes: that day is in none of its months")
     return found
+
+
+def _has_any(part: str) -> bool:
+    # In a list too: the scheduler sets one mark for the whole field.
+    return any(piece[0] in "*?" for piece in part.split(","))
 
 
 def _read(part: str, field: _Field, text: str) -> frozenset[int]:
