@@ -12,6 +12,7 @@ import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection
+from multiprocessing.util import get_temp_dir
 from pathlib import Path
 from types import ModuleType
 
@@ -28,12 +29,22 @@ IMPORTED = (
 GPU_DEVICES = ("nvidia[0-9]*", "kfd", "dxg")
 """Devices in /dev: NVIDIA's, AMD's, Windows'."""
 
+SOCKET = "listener-abcdefgh"
+"""As Python names the fork server's socket."""
+MAX_SOCKET_BYTES = 103
+"""Of a socket's path on macOS; Linux takes 107."""
+
 _CONTEXT = multiprocessing.get_context("forkserver")
 
 
 def has_gpu(devices: Path = Path("/dev")) -> bool:
     """True if the system shows a GPU; torch, which would know, takes seconds to ask."""
     return any(any(devices.glob(name)) for name in GPU_DEVICES)
+
+
+def can_fork() -> bool:
+    """True if the path of the fork server's socket is short enough for the system."""
+    return len(os.fsencode(f"{get_temp_dir()}/{SOCKET}")) <= MAX_SOCKET_BYTES
 
 
 def fork_stages() -> None:

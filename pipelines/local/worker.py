@@ -22,7 +22,7 @@ from kfp import components, local
 from kfp.local import executor_input_utils, logging_utils
 
 from cooper_rl.machine.cores import usable_cores
-from pipelines.local.fork import fork_stages, has_gpu
+from pipelines.local.fork import can_fork, fork_stages, has_gpu
 from pipelines.local.graph import run_at_once
 from pipelines.local.lines import NamedLines
 
@@ -33,12 +33,12 @@ def run(request: dict[str, Any]) -> None:
     """Run `pipeline` with `arguments` in the folder `run` below `root`.
 
     Stages run in containers of `image` where `containers` has options for them, else as processes: forks
-    of one where `forks` says so. `tasks_at_once` is None where the machine decides.
+    of one where `forks` says so and the machine can. `tasks_at_once` is None where the machine decides.
     """
     _take_over_output()
     machine_has_gpu = has_gpu()
     run_at_once(request["tasks_at_once"] or (1 if machine_has_gpu else usable_cores()))
-    if request["forks"] and not machine_has_gpu:
+    if request["forks"] and not machine_has_gpu and can_fork():
         fork_stages()
     # kfp gives every run a new folder, named after the time. A run that goes on needs the one that it had.
     executor_input_utils.get_local_pipeline_resource_name = lambda _: request["run"]

@@ -72,12 +72,12 @@ def keep(status: dsl.PipelineTaskFinalStatus, folder: str):
     (Path(folder) / "end").write_text(status.state)
 
 
-def run(pipeline: Callable[..., None], folder: Path, *, at_once: int = 2) -> Ended:
+def run(pipeline: Callable[..., None], folder: Path, *, at_once: int = 2, **options: Any) -> Ended:
     """Compile a pipeline and run it."""
     path = folder / "pipeline.yaml"
     compiler.Compiler().compile(dsl.pipeline(name="tried")(pipeline), str(path))
     return run_worker(
-        path, {"folder": str(folder)}, root=folder / "root", run="tried-run", tasks_at_once=at_once
+        path, {"folder": str(folder)}, root=folder / "root", run="tried-run", tasks_at_once=at_once, **options
     )
 
 
@@ -158,6 +158,19 @@ def test_a_gpu_is_found_by_its_device(tmp_path: Path) -> None:
     assert not has_gpu(tmp_path)
     (tmp_path / "nvidia0").touch()
     assert has_gpu(tmp_path)
+
+
+def test_a_long_path_of_temporary_files_ends_no_run(tmp_path: Path) -> None:
+    """A socket's path has 107 bytes at most, and the fork server's lies below TMPDIR."""
+
+    def two(folder: str) -> None:
+        say(text=say(text=folder).output)
+
+    place = tmp_path / ("t" * 100)
+    place.mkdir()
+    status, printed = run(two, tmp_path, forks=True, environment={"TMPDIR": str(place)})
+    assert status == 0, printed
+    assert "say-2" in printed
 
 
 def test_a_loop_has_no_more_turns_at_once_than_it_says(tmp_path: Path) -> None:
