@@ -141,6 +141,9 @@ def test_null_takes_an_entry_out_of_a_table() -> None:
         ('launch.environment={ "MY VAR"="1" }', r"environment.*is no name of an environment variable: use"),
         ("storage.uri=~/checkpoints", r"storage\.uri: .*~ is not read as your home folder here"),
         ("registry.uri=~/registry", r"registry\.uri: .*write the whole path"),
+        ("storage.uri=s3:/bucket/runs", r"storage\.uri: .*in an object store is s3://bucket/prefix"),
+        ("registry.uri=S3://bucket/runs", r"registry\.uri: .*is s3://bucket/prefix, in small letters"),
+        ("storage.uri=s3:///runs", r"storage\.uri: .*is s3://bucket/prefix"),
         ("storage.run_key=2026-01-01", r"storage\.run_key: .*write it in quotes: .*'\"2026-01-01\"'"),
         ("launch.environment.THREADS=1", r"THREADS: .*write it in quotes: .*THREADS='\"1\"'"),
         (

@@ -27,13 +27,16 @@ def is_stored(address: str | None) -> bool:
     return address is not None and address.startswith("s3://")
 
 
-def _refuse_tilde(address: str) -> str:
+def _check_place(address: str) -> str:
     if address.startswith("~"):  # no shell expands it in `--set key=~/folder`, or in a file
         raise ValueError("~ is not read as your home folder here; write the whole path")
+    # Not a folder: what a pod wrote to one named `s3:` would be gone with it.
+    if re.match("s3:", address, re.IGNORECASE) and not re.match("s3://[^/]", address):
+        raise ValueError("an address in an object store is s3://bucket/prefix, in small letters")
     return address
 
 
-Place = Annotated[str, Field(min_length=1), AfterValidator(_refuse_tilde)]
+Place = Annotated[str, Field(min_length=1), AfterValidator(_check_place)]
 """An address in an object store, or a folder."""
 
 
