@@ -70,6 +70,8 @@ def test_an_input_that_the_launcher_found_nowhere_may_come_from_the_cache(tmp_pa
 def test_kubernetes_gets_no_more_than_it_takes_and_nothing_of_a_run_that_went_well(tmp_path: Path) -> None:
     place = tmp_path / "termination-log"
     assert len(told(place, DataError("x" * 10_000)).encode()) == MAX_MESSAGE_BYTES
+    for start in ("", "x", "xx"):  # `told` reads UTF-8; each cuts another part of a character
+        assert told(place, DataError(start + "\u89e3" * 10_000)).endswith("\u89e3")
     place.write_text("")
     with task("laptop", [], termination_log=place):
         pass

@@ -94,6 +94,8 @@ def _in_words(error: Exception, known: Sequence[str]) -> str:
 def _tell(place: Path, begin: str, message: str) -> None:
     try:
         if place.exists():
-            place.write_bytes(f"{begin} {message}".encode()[:MAX_MESSAGE_BYTES])
+            # Half a character would not be UTF-8, in which Kubernetes keeps a pod's status.
+            cut = f"{begin} {message}".encode()[:MAX_MESSAGE_BYTES].decode(errors="ignore")
+            place.write_text(cut, encoding="utf-8")
     except OSError:
         pass  # the log has the message too
