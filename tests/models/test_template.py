@@ -9,7 +9,13 @@ import pytest
 import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen2ForSequenceClassification
+from tokenizers import Tokenizer, models
+from transformers import (
+    PreTrainedTokenizerFast,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen2ForSequenceClassification,
+)
 
 from cooper_rl.errors import ModelError
 from cooper_rl.method.prompts import HEAD_CHARS, MAX_FIELD_CHARS, TAIL_CHARS, cut_field
@@ -190,6 +196,19 @@ def test_new_rows_are_a_step_from_the_means_of_words_and_the_others_stay(num_spa
     again = weight.clone()
     add_template(model, tokenizer)
     assert torch.equal(model.get_input_embeddings().weight, again)
+
+
+def test_new_rows_are_numbers_where_the_tokenizer_knows_no_letter() -> None:
+    """As that of a model of arithmetic alone, which leaves out every character of the separators' words."""
+    vocabulary = {character: place for place, character in enumerate("0123456789+-=")}
+    backend = Tokenizer(models.BPE(vocab=vocabulary | {"<end>": len(vocabulary)}, merges=[]))
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<end>")
+    model = causal_lm(tokenizer, num_rows=len(tokenizer))
+    add_template(model, tokenizer)
+    weight = model.get_input_embeddings().weight
+    assert weight.isfinite().all()
+    separators = open_template(model, tokenizer, "model").separators
+    assert len({tuple(weight[row].tolist()) for row in separators}) == 7
 
 
 def folder_with(template: object, path: Any, make_verify_rm: Any) -> Any:

@@ -289,9 +289,11 @@ def add_template(
             length = _usual_length(weight[:first])
             for name, row in separators._asdict().items():
                 pieces = template.field_tokenizer.encode(_WORDS[name], add_special_tokens=False).ids
+                # A tokenizer of digits alone writes no word: the mean of no row would be NaN.
+                near = weight[pieces] if pieces else weight[:first]
                 # A large vocabulary has ` question` as one token: without the step aside, text could write
                 # the separator's very embedding.
-                weight[row] = weight[pieces].mean(dim=0) + _step_aside(weight[row], length, seed=row - first)
+                weight[row] = near.mean(dim=0) + _step_aside(weight[row], length, seed=row - first)
     note = {"version": VERSION, "separators": separators._asdict(), "reads_added_words": reads_added_words}
     setattr(model.config, KEY, note)
 
