@@ -16,10 +16,12 @@ from cooper_rl.checkpoints.reading import read_manifest
 from cooper_rl.config.models import ScratchModel
 from cooper_rl.errors import ConfigError, DataError, WriteConflictError
 from cooper_rl.models import precision
-from cooper_rl.models.verify_rm import VerifyRM, make_from_scratch, save_verify_rm
+from cooper_rl.models.decoys import add_decoys
+from cooper_rl.models.template import note_reading
+from cooper_rl.models.verify_rm import VerifyItem, VerifyRM, make_from_scratch, save_verify_rm
 from cooper_rl.storage.local import LocalStore
 from cooper_rl.training import gate
-from tests.api.rewarding import HELD_OUT, PROBLEMS, REPLAY, RULE, ask, make_reward, same_weights
+from tests.api.rewarding import HELD_OUT, PROBLEMS, REPLAY, RULE, answers, ask, make_reward, same_weights
 from tests.full_disk import no_file_beyond
 
 DATA = Path(__file__).parents[1] / "data"
@@ -73,6 +75,21 @@ def test_a_model_that_was_given_is_the_one_that_goes_on(make_verify_rm, tmp_path
     other = make_from_scratch(texts, size, seed=0, device=torch.device("cpu"))
     with pytest.raises(ConfigError, match="the given model differs from the checkpoint's in architecture"):
         CooperReward(other, **options)
+
+
+def test_a_model_that_was_given_reads_and_compares_as_the_checkpoints_does(make_verify_rm, tmp_path) -> None:
+    """The run began with decoys and the reference answer last; the model that is given now has neither."""
+    options: dict[str, Any] = {"rule": RULE, "device": "cpu", "folder": tmp_path / "run"}
+    first = make_verify_rm(0)
+    note_reading(first.model, domain="mathematics", reference_last=True)
+    add_decoys(first.model, map(str, range(20, 30)), count=3)
+    with CooperReward(first, **options) as reward:
+        ask(reward)
+    items = [VerifyItem(each.question, each.reference_answer, answers(each)[0]) for each in PROBLEMS]
+    expected = load_state(tmp_path / "run").score(items)
+    with CooperReward(make_verify_rm(0), **options) as resumed:
+        assert resumed.step == 1
+        assert resumed.verify_rm.score(items) == expected
 
 
 def test_a_reward_that_goes_on_elsewhere_says_so_and_keeps_its_type(

@@ -38,7 +38,9 @@ from cooper_rl.domains.open import default_domain
 from cooper_rl.errors import ConfigError, CooperError, HackingError
 from cooper_rl.machine.scratch import scratch_folder
 from cooper_rl.method.questions import question_key
+from cooper_rl.models.decoys import KEY as DECOYS
 from cooper_rl.models.precision import settle
+from cooper_rl.models.template import KEY as TEMPLATE
 from cooper_rl.models.verify_rm import VerifyItem, VerifyRM, load_verify_rm
 from cooper_rl.run.alarms import ask_monitor
 from cooper_rl.run.identity import MAY_DIFFER, SERVER_KEYS, folder_sha256
@@ -385,6 +387,9 @@ def _put_into(given: VerifyRM, saved: VerifyRM) -> VerifyRM:
             "verify_rm: the given model differs from the checkpoint's in architecture; give a model like the "
             f"one that the run began with, or another folder ({str(error).splitlines()[0]})"
         ) from error
+    # The weights learned with the checkpoint's fields and decoys, of which the given model may have others.
+    for note in (TEMPLATE, DECOYS):
+        setattr(given.model.config, note, getattr(saved.model.config, note, None))
     return replace(saved, model=given.model)
 
 
