@@ -15,6 +15,11 @@ BOXED = [
     ("2.5 hours", "2 and 1/2 minutes", "unparsable"),
     # As a reference answer it may be a list.
     (r"2 \text{ and } \frac{1}{2}", "2.5", "unparsable"),
+    ("x = 9 and y = 1", "(9, 1)", "correct"),
+    ("x = 9 and y = 1", "(1, 9)", "incorrect"),
+    ("(9, 1)", r"x = 1 \text{ and } y = 9", "incorrect"),
+    ("(3, -1)", "y = 3 and x = -1", "unparsable"),
+    ("x = 9, y = 1 and z = 2", "(1, 9, 2)", "incorrect"),
     ("16", "16 per hour", "correct"),
     ("17", "16 per hour", "incorrect"),
     ("16", r"\text{There are 16 apples}", "correct"),

@@ -118,7 +118,7 @@ def _parse(text: str, depth: int) -> Node:
         if joined is not None:
             return joined
     alternatives = split_top_level(text, _OR if is_bounded else _OR_AND)
-    if len(alternatives) > 1 and all(_BOUND_SIGN.search(part) for part in alternatives):
+    if len(alternatives) > 1 and _are_alternatives(text, alternatives):
         parts = [each for part in alternatives for each in _expand_signs(part)]
         return Node("union", text, parts=tuple(_parse(part, depth + 1) for part in parts))
     if is_bounded and len(split_top_level(text, _OR_AND)) > 1:
@@ -149,6 +149,15 @@ _AND = re.compile(r" ?(?:\band\b|\\wedge(?![a-z])|\\land(?![a-z])|, (?=[A-Za-z\d
 _SEPARATOR = re.compile(r"[ ,]{1,5}(?:and|or) {1,5}|(?<=[0-9])(?:and|or)\b ?|[,;](?!\d{3}(?!\d)) ?|[,;] ")
 _INEQUALITY = re.compile(r"[<>]|\\[lg]e(?![a-z])")
 _BOUND_SIGN = re.compile(r"[<>]|\\[lg]e(?![a-z])|=")
+
+
+def _are_alternatives(text: str, parts: list[str]) -> bool:
+    """True for relations, but not for the values of several unknowns: `x=1, y=2 and z=3` is a list."""
+    if not all(map(_BOUND_SIGN.search, parts)):
+        return False
+    found = [_ASSIGNED.match(each) for each in _split_list(text)]
+    names = [each[1] for each in found if each]
+    return _OR.search(text) is not None or len({*names}) < len(found)
 
 
 def _intersect(left: Node, right: Node, text: str) -> Node | None:
