@@ -15,6 +15,12 @@ BOXED = [
     ("2.5 hours", "2 and 1/2 minutes", "unparsable"),
     # As a reference answer it may be a list.
     (r"2 \text{ and } \frac{1}{2}", "2.5", "unparsable"),
+    (r"3.58\overline{3}", "3 + 7/12", "correct"),
+    (r"0.\overline{6}", r"1 - \frac{1}{3}", "correct"),
+    (r"0.\overline{6}", r"1 - \frac{1}{4}", "incorrect"),
+    (r"\frac{11}{3}, 2", r"2, 4 - 0.\overline{3}", "unparsable"),
+    ("2, 11/3", r"2, 3 + \frac{2}{3}", "correct"),
+    ("3 + 7/12, 2", r"2, 3.58\overline{3}", "correct"),
     ("x = 9 and y = 1", "(9, 1)", "correct"),
     ("x = 9 and y = 1", "(1, 9)", "incorrect"),
     ("(9, 1)", r"x = 1 \text{ and } y = 9", "incorrect"),

@@ -258,7 +258,7 @@ def _compare_leaf(reference: str, answer: str, policy: AnswerPolicy) -> AnswerCh
         check = compare_exactly(reference, result, policy)
         if check is not None:
             return check
-    left, right = evaluate(reference), evaluate(answer)
+    left, right = _evaluate(reference), _evaluate(answer)
     if (left is None) != (right is None) and _INFINITE.fullmatch(reference if left is None else answer):
         return AnswerCheck("incorrect", f"{answer} against {reference}: only one is infinite")
     if left is None or right is None:
@@ -266,6 +266,13 @@ def _compare_leaf(reference: str, answer: str, policy: AnswerPolicy) -> AnswerCh
     return AnswerCheck(
         "correct" if left == right else "incorrect", f"arithmetic: {answer} against {reference}"
     )
+
+
+def _evaluate(text: str) -> Fraction | None:
+    r"""The value of arithmetic, or of a number that it does not read: `0.\overline{3}`, `3\frac{1}{2}`."""
+    value = evaluate(text)
+    quantity = parse_quantity(text) if value is None else None
+    return quantity.value if quantity and not quantity.unit and quantity.base is None else value
 
 
 def _compare_restated(reference: str, answer: str) -> AnswerCheck | None:
