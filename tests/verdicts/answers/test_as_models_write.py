@@ -13,6 +13,11 @@ BOXED = [
     ("3.5", "2 and 1/2", "incorrect"),
     ("4.5", "2 and 5/2", "incorrect"),
     ("2.5 hours", "2 and 1/2 minutes", "unparsable"),
+    (r"\frac{16371}{2000}", "8 371/2000", "correct"),
+    ("8 371/2000", "8371/2000", "incorrect"),
+    ("500", "1 500/3", "correct"),
+    ("0.5", "1 500/3 000", "correct"),
+    ("12 345 678", "12345678", "correct"),
     # As a reference answer it may be a list.
     (r"2 \text{ and } \frac{1}{2}", "2.5", "unparsable"),
     (r"3.58\overline{3}", "3 + 7/12", "correct"),

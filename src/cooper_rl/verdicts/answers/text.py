@@ -68,7 +68,7 @@ _LATEX_SYNONYMS = (
     (re.compile(r",\s?(?:\.{3}|\\[lc]?dots(?![a-z]))(?=[\s.$)\]}]{0,20}$)"), r", \\dots "),
     (re.compile(r"\\\$"), "$"),
 )  # fmt: skip
-_DIGIT_GROUPS = re.compile(r"(?<![\d.])(\d{1,3})((?: \d{3})+)(?![\d])")
+_DIGIT_GROUPS = re.compile(r"(?<![\d.])(\d{1,3})((?: \d{3})+)(?!\d)(?=(?: ?/ ?(\d{1,15}))?)")
 _POWERS = r"[^{}]{1,40}(?:\^ ?\{ ?-?\d ?\}[^{}]{0,20}){1,4}\}"
 _UNIT_WITH_POWER = re.compile(rf"(?<=\\mathrm\{{){_POWERS}|(?<=\\text\{{){_POWERS}")
 """`m s^{-2}` inside `\\mathrm{}`: its braces would hide where the command ends."""
@@ -116,8 +116,15 @@ def normalise_answer(text: str) -> str:
     text = _UNIT_WITH_POWER.sub(lambda unit: unit[0].translate(_NO_BRACES) + "}", text)
     text = _NUMBER_IN_TEXT.sub(r"\1 \\text{\2}", text)
     text = _JOINED.sub(r" \\cup ", text)
-    text = _DIGIT_GROUPS.sub(lambda groups: groups[1] + groups[2].replace(" ", ""), text)
+    text = _DIGIT_GROUPS.sub(_join_digits, text)
     return unwrap(_drop_math_delimiters(unwrap(text)))
+
+
+def _join_digits(found: re.Match[str]) -> str:
+    """`12 345` as 12345; `8 371/2000` is a mixed number and stays."""
+    last = found[2][-3:]
+    is_mixed = found[3] and last[0] != "0" and int(last) < int(found[3])
+    return found[0] if is_mixed else found[0].replace(" ", "")
 
 
 _MATH_SPAN = re.compile(r"\$([^$]{1,500})\$(?!\d)|\\\((.{1,500}?)\\\)")
