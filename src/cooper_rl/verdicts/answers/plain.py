@@ -46,6 +46,7 @@ _OPENING = {"sqrt": r"\sqrt{", "cbrt": r"\sqrt[3]{", "exp": "e^{", "abs": "|"}
 _TEX_CHOOSE = re.compile(r"\{ ?([^{}\\]{1,40}?) ?\\choose(?![a-z]) ?([^{}\\]{1,40}?) ?\}")
 _CHOOSE = re.compile(r"(?<![\\A-Za-z])n?C\s?\(\s?(\d{1,4})\s?,\s?(\d{1,4})\s?\)")
 _SUBSCRIPT_OF_LOG = re.compile(r"\\log\s_?\s?(?:_\s?)(\d+|[a-z])(?![A-Za-z\d])")
+_LOG_TO_E = re.compile(r"\\log\s?_\s?(?:e(?![A-Za-z\d])|\{\s?e\s?\})")
 _NUMBERED = re.compile(r"(?<![\\A-Za-z])([A-Za-z])(\d{1,2})(?![\d(])")
 _LOG_TO_BASE = re.compile(r"(?<![\\A-Za-z])log(\d{1,2})\s?(?=\()")
 _OVER = re.compile(r"\{([^{}\\]{1,100})\\over(?![A-Za-z])([^{}\\]{1,100})\}")
@@ -81,6 +82,7 @@ def to_latex(text: str) -> str:
     text = _PLUS_INFINITY.sub(r"\\infty", text)
     text = _LATEX_TAN.sub(lambda name: r"\tan" if name[1] == "tg" else r"\cot", text)
     text = _INVERSE_POWER.sub(r"\\arc\1 ", text)
+    text = _LOG_TO_E.sub(r"\\ln ", text)
     return _SUBSCRIPT_OF_LOG.sub(r"\\log_{\1}", text)
 
 
