@@ -41,6 +41,8 @@ _PLUS_INFINITY = re.compile(r"(?<![\w)}\s])(\s?)\+\s{0,5}\\infty(?![A-Za-z])")
 _LATEX_TAN = re.compile(r"\\(tg|ctg)(?![A-Za-z])")
 _OPERATORNAME = re.compile(r"\\operatorname\s?\{ ?(\w{2,8}) ?\}")
 _ROOT_WITHOUT_BRACES = re.compile(r"(?<![\\A-Za-z])sqrt\s?(\d+|[A-Za-z])(?![A-Za-z])")
+_LATEX_ROOT_WITHOUT_BRACES = re.compile(r"\\sqrt\s?(\d{2,})")
+"""`\\sqrt 13`: TeX puts the first digit alone under the root, and nobody means that."""
 _GROUPS = re.compile(r"(?<![\\A-Za-z])(sqrt|cbrt|exp|abs)\s?\(|\\(sqrt|exp)\s?\(|\^\s?\(|[(){}]")
 _OPENING = {"sqrt": r"\sqrt{", "cbrt": r"\sqrt[3]{", "exp": "e^{", "abs": "|"}
 _TEX_CHOOSE = re.compile(r"\{ ?([^{}\\]{1,40}?) ?\\choose(?![a-z]) ?([^{}\\]{1,40}?) ?\}")
@@ -75,6 +77,7 @@ def to_latex(text: str) -> str:
     text = _LOG_TO_BASE.sub(r"\\log_{\1}", text)
     text = _CHOOSE.sub(r"\\binom{\1}{\2}", text)
     text = _TEX_CHOOSE.sub(r"\\binom{\1}{\2}", text)
+    text = _LATEX_ROOT_WITHOUT_BRACES.sub(r"\\sqrt{\1}", text)
     text = _ROOT_WITHOUT_BRACES.sub(r"\\sqrt{\1}", text)
     text = _close_groups(text)
     text = _FUNCTION_OF_LETTER.sub(r"\\\1 \2", text)
