@@ -22,6 +22,8 @@ from cooper_rl.schema.data import VerifyExample
 from cooper_rl.schema.reports import EvaluateVerifyRMReport
 from cooper_rl.stages import evaluate_verify_rm
 
+STEPS = 30
+LR = 3e-4
 PROBLEMS_PER_STEP = 16
 GROUP_SIZE = 8
 MIN_GROUP_SIZE = 4
@@ -34,8 +36,8 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--run", type=Path, required=True)
-    parser.add_argument("--steps", type=int, default=30)
-    parser.add_argument("--lr", type=float, default=3e-4)
+    parser.add_argument("--steps", type=int, default=STEPS)
+    parser.add_argument("--lr", type=float, default=LR)
     options = parser.parse_args()
     show_log()
     run, after = options.run, options.run / "after"
@@ -55,7 +57,7 @@ def main() -> int:
 
 
 def co_train(
-    run: Path, folder: Path, *, steps: int = 30, lr: float = 3e-4, hostile_fraction: float = 0.25
+    run: Path, folder: Path, *, steps: int = STEPS, lr: float = LR, hostile_fraction: float = 0.25
 ) -> None:
     """Take the steps, and write VerifyRM as it is then."""
     groups = read_groups(run / "train.jsonl")

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from benchmarks.real_cotraining import co_train
 from benchmarks.red_team import MANY, show_rate
-from benchmarks.verify_rm_real_data import SETTINGS, split
+from benchmarks.verify_rm_real_data import SETTINGS, split, train
 from cooper_rl.config.load import load
 from cooper_rl.config.root import Config
 from cooper_rl.progress import show_log
@@ -24,7 +24,7 @@ from cooper_rl.records.files import read_report, write_records
 from cooper_rl.schema.data import Problem, VerifyExample
 from cooper_rl.schema.red_team import RedTeamReport
 from cooper_rl.schema.reports import EvaluateVerifyRMReport
-from cooper_rl.stages import evaluate_verify_rm, red_team, train_verify_rm
+from cooper_rl.stages import evaluate_verify_rm, red_team
 
 NO_CANARIES = "verify_rm.num_canary_problems=0"
 NO_HOSTILE = "verify_rm.hostile_fraction=0"
@@ -61,29 +61,18 @@ def main() -> int:
         "| defence | seed | VerifyRM | accuracy | AUROC | wrong reference | highest canary | known attacks "
         "| without weights | with gradients | forged fields |\n" + "|---" * 11 + "|\n"
     )
+    parts = split(options.data / "labelled")
     for seed in options.seeds.split(","):
         for defence in options.defences.split(","):
             config = load("laptop_plain", [*SETTINGS, *DEFENCES[defence], *budget, f"seed={seed}"])
             folder = options.output / seed / defence.replace(" ", "_")
-            train(config, options.data, folder)
+            train(config, parts, folder)
+            write_records(folder / "problems.jsonl", problems_of(parts["test"]))
             write_row(config, folder, "verify_rm", f"{defence} | {seed} | before")
             if not (folder / "after" / "config.json").is_file():
                 co_train(folder, folder / "after", hostile_fraction=config.verify_rm.hostile_fraction)
             write_row(config, folder, "after", f"{defence} | {seed} | after")
     return 0
-
-
-def train(config: Config, data: Path, folder: Path) -> None:
-    """Write the rows of the three parts and the test questions, and train VerifyRM."""
-    parts = split(data / "labelled")
-    for name, rows in parts.items():
-        write_records(folder / f"{name}.jsonl", rows)
-    write_records(folder / "problems.jsonl", problems_of(parts["test"]))
-    if not (folder / "verify_rm" / "config.json").is_file():
-        train_verify_rm.run(
-            config, train=folder / "train.jsonl", validation=folder / "validation.jsonl",
-            verify_rm=folder / "verify_rm", report=folder / "train.json",
-        )  # fmt: skip
 
 
 def problems_of(rows: list[VerifyExample]) -> list[Problem]:

@@ -80,14 +80,15 @@ def main() -> int:
             ]
             if not (folder / "red_team.json").is_file():
                 measure(options.run, folder, options.preset, defence, budget)
-            lines.append(row(folder, f"{defence} | {seed} | before"))
+            rows = [row(folder, f"{defence} | {seed} | before")]
             if options.steps:
                 after = folder / "after"
                 if not (after / "red_team.json").is_file():
                     steps = [*budget, f"cooper.steps={options.steps}"]
                     measure_after(options.run, folder, options.preset, defence, steps)
-                lines.append(row(after, f"{defence} | {seed} | after"))
-            sys.stdout.write(lines[-1] + "\n")
+                rows.append(row(after, f"{defence} | {seed} | after"))
+            lines += rows
+            sys.stdout.write("\n".join(rows) + "\n")
             sys.stdout.flush()
     sys.stdout.write("\n".join(lines) + "\n")
     return 0

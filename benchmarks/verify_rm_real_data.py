@@ -15,11 +15,13 @@ import logging
 import random
 import re
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from cooper_rl.config.load import load
+from cooper_rl.config.root import Config
 from cooper_rl.machine.device import pick_device
 from cooper_rl.method.metrics import THRESHOLD, auroc, binary_scores
 from cooper_rl.method.questions import question_key
@@ -32,7 +34,7 @@ from cooper_rl.method.shortcuts import (
 from cooper_rl.models.verify_rm import load_verify_rm, score_examples
 from cooper_rl.records.files import read_rows, write_records
 from cooper_rl.schema.data import VerifyExample
-from cooper_rl.schema.reports import BinaryScores
+from cooper_rl.schema.reports import BinaryScores, TrainVerifyRMReport
 from cooper_rl.stages import evaluate_verify_rm, train_verify_rm
 
 SETTINGS = [
@@ -60,13 +62,8 @@ def main() -> int:
     folder = options.output
     parts = split(options.data / "labelled")
     test = parts["test"]
-    for name, rows in parts.items():
-        write_records(folder / f"{name}.jsonl", rows[: options.rows] if name == "train" else rows)
-    if not (folder / "verify_rm" / "config.json").is_file():
-        trained = train_verify_rm.run(
-            config, train=folder / "train.jsonl", validation=folder / "validation.jsonl",
-            models=options.models, verify_rm=folder / "verify_rm", report=folder / "train.json",
-        )  # fmt: skip
+    used = {**parts, "train": parts["train"][: options.rows]}
+    if trained := train(config, used, folder, models=options.models):
         sys.stdout.write(f"trained on {trained.num_examples} completions in {trained.seconds:.0f} s\n")
     found = evaluate_verify_rm.run(
         config,
@@ -112,6 +109,20 @@ def split(folder: Path) -> dict[str, list[VerifyExample]]:
             parts[part].append(example)
     random.Random(0).shuffle(parts["train"])
     return parts
+
+
+def train(
+    config: Config, parts: Mapping[str, Sequence[VerifyExample]], folder: Path, *, models: Path | None = None
+) -> TrainVerifyRMReport | None:
+    """Write the rows of the three parts, and train VerifyRM on them; None where the folder holds one."""
+    for name, rows in parts.items():
+        write_records(folder / f"{name}.jsonl", rows)
+    if (folder / "verify_rm" / "config.json").is_file():
+        return None
+    return train_verify_rm.run(
+        config, train=folder / "train.jsonl", validation=folder / "validation.jsonl",
+        models=models, verify_rm=folder / "verify_rm", report=folder / "train.json",
+    )  # fmt: skip
 
 
 def bag_scores(train: list[VerifyExample], test: list[VerifyExample]) -> list[float]:
