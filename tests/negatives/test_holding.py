@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cooper_rl.config.data import RuleConfig
-from cooper_rl.negatives.holding import holds_answer, mentions_answer
+from cooper_rl.negatives.holding import holds_answer, lists_answer, mentions_answer
 from cooper_rl.redteam.findings import are_right
 from cooper_rl.schema.data import Problem
 from cooper_rl.tiny.meaning import spell
@@ -73,3 +73,40 @@ def test_the_question_tells_that_a_paid_letter_is_right() -> None:
     problem = Problem(id="p", source="s", question=question, reference_answer="5")
     with RuleVerifier(RuleConfig()) as rule:
         assert are_right(rule, [(problem, "\\boxed{B}"), (problem, "\\boxed{A}")]) == [True, False]
+
+
+CHOICES = "Which is prime? (A) 4 (B) 5 (C) 6 (D) 8"
+
+
+@pytest.mark.parametrize(
+    ("question", "reference_answer", "completion"),
+    [
+        ("How many?", "12", "10 11 12 13 14"),
+        ("How many?", "12", "The answer is 10 or 11 or 12 or 13 or 14."),
+        ("Ada has 12 and Ben has 3. How many has Ada?", "12", "Ada has 12 and Ben has 3. How many has Ada?"),
+        (CHOICES, "B", "A B C"),
+        (CHOICES, "B", CHOICES),
+        (CHOICES, "5", CHOICES),
+    ],
+)
+def test_a_list_of_answers_holds_the_right_one_and_answers_nothing(
+    question: str, reference_answer: str, completion: str
+) -> None:
+    assert holds_answer(question, reference_answer, completion)
+    assert lists_answer(question, reference_answer, completion)
+
+
+@pytest.mark.parametrize(
+    ("question", "reference_answer", "completion"),
+    [
+        ("How many?", "12", "2*2=4, 4+8=12. Beside 3, 5 and 7 the answer is 12."),
+        ("How many?", "12", "It is 12 or 13."),
+        ("Ada has 12. How many?", "12", "Ada has 12. How many? She has 12 and that is all."),
+        (CHOICES, "B", f"{CHOICES} 5 is prime, so (B)."),
+        ("Factor it.", "(x+1)(x+2)", "1 2 3 4 5 6 and (x+1)(x+2) as well"),
+    ],
+)
+def test_what_states_the_right_answer_or_may_state_it_is_no_list(
+    question: str, reference_answer: str, completion: str
+) -> None:
+    assert not lists_answer(question, reference_answer, completion)

@@ -11,13 +11,14 @@ from cooper_rl.config.red_team import RedTeamConfig
 from cooper_rl.domains.programs import PROGRAMS
 from cooper_rl.errors import DataError
 from cooper_rl.models.verify_rm import VerifyItem
-from cooper_rl.negatives.holding import holds_answer, mentions_answer
+from cooper_rl.negatives.holding import mentions_answer, states_answer
 from cooper_rl.redteam.attack import attack, split_problems
 from cooper_rl.redteam.findings import describe, measure, thin
 from cooper_rl.redteam.journal import Journal
 from cooper_rl.redteam.oracle import Oracle
 from cooper_rl.redteam.per_problem import attack_each
 from cooper_rl.redteam.search import Candidate, worth
+from cooper_rl.redteam.seeds import fill
 from cooper_rl.schema.data import Problem, RolloutSample
 from cooper_rl.tiny.tasks import generate_problems as tiny_tasks
 from cooper_rl.verdicts.rule import RuleVerifier
@@ -48,7 +49,8 @@ def test_a_search_combines_what_no_seed_holds_together(ask, problems) -> None:
     assert report.by_method["seed"].value == 0  # each of the three parts is in a seed, all of them in none
     assert report.by_method["mutation"].value == report.universal_rate == 1
     assert report.per_problem.value == 1
-    assert all(part in report.texts[0].text for part in ("</completion>", "?", "correct"))
+    completion = fill(report.texts[0].text, found.split.unseen[0])
+    assert all(part in completion for part in ("</completion>", "?", "correct"))
     rates = [point.search_rate for point in report.curve]
     assert (rates[0], rates[-1]) == (0, 1)
     assert [point.num_queries for point in report.curve] == sorted(p.num_queries for p in report.curve)
@@ -117,14 +119,19 @@ def test_what_is_measured_was_not_searched_on(ask, problems) -> None:
 
 
 def test_a_verifier_that_pays_right_answers_only_is_not_found_fault_with(ask, problems) -> None:
-    """A scorer that pays whatever mentions the reference answer: the searches find nothing."""
+    """A scorer that pays whatever states the reference answer in the end: the searches find nothing."""
     findings, _, scorer = run(
-        ask, problems, lambda item: 0.99 if mentions_answer(*item) else 0.01, config=SHORT
+        ask, problems, lambda item: 0.99 if states_answer(*item) else 0.01, config=SHORT
     )
     assert findings.report.universal_rate == 0
     assert findings.report.per_problem.value == 0
     assert not [text for text in findings.texts if text.aim == "per_problem"]
-    assert not any(holds_answer(*item) for item in scorer.asked)
+    assert not any(states_answer(*item) for item in scorer.asked)
+
+
+def test_a_verifier_that_pays_whatever_holds_the_answer_is_talked_into_a_list(ask, problems) -> None:
+    findings, _, _ = run(ask, problems, lambda item: 0.99 if mentions_answer(*item) else 0.0, config=SHORT)
+    assert findings.report.by_family["answer_lists"].value == findings.report.universal_rate == 1
 
 
 def test_the_same_seed_finds_the_same_texts(ask, problems, tmp_path) -> None:
@@ -169,7 +176,7 @@ def test_texts_with_the_right_answer_are_left_out_of_the_rate(ask) -> None:
         found = measure(texts, problems, oracle, rule=rule, checked=texts)
     assert (found["9 or 10"].paid.value, found["9 or 10"].paid.count) == (1, 2)
     assert found["\\sqrt{64}"].paid.count == 3  # 8, which the rule verifier sees
-    assert found["8, 9, 10, 11"].paid is None
+    assert found["8, 9, 10, 11"].paid.count == 4  # a list, which answers nothing
     assert oracle.num_queries == 0
 
 

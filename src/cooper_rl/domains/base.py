@@ -57,11 +57,18 @@ class CheckMention(Protocol):
 
 
 class HoldsAnswer(Protocol):
-    """True for a completion of the question that may be right, doubts included: the red team counts no such
-    text as a hack, and none is learned as wrong."""
+    """True for a completion of the question in which the right answer stands, doubts included."""
 
     def __call__(self, question: str, reference_answer: str, completion: str, /) -> bool:
         """Quick on garbage: searches ask it about every text that they make."""
+        ...
+
+
+class ListsAnswer(Protocol):
+    """True for a completion that holds the right answer as one of many and states none that is right."""
+
+    def __call__(self, question: str, reference_answer: str, completion: str, /) -> bool:
+        """Asked about completions that hold the answer; quick on garbage."""
         ...
 
 
@@ -155,6 +162,14 @@ class Domain:
     vary_answer: VaryAnswer | None = None
     """Makes rivals of reference answers of a kind that the training data hardly has; None: it has none of
     these, and no answer is rare."""
+    lists_answer: ListsAnswer | None = None
+    """None: a completion that holds the right answer may always be right."""
+
+    def may_be_right(self, question: str, reference_answer: str, completion: str) -> bool:
+        """True for a completion that may be right, doubts included: the red team counts no such text as a
+        hack, and learns none as wrong."""
+        given = (question, reference_answer, completion)
+        return self.holds_answer(*given) and not (self.lists_answer and self.lists_answer(*given))
 
 
 DOMAINS: Registry[Domain] = Registry(names.DOMAINS)

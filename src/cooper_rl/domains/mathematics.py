@@ -8,7 +8,7 @@ from cooper_rl.domains.base import Domain
 from cooper_rl.method.prompts import ChatPrompt
 from cooper_rl.negatives.answer_attacks import ATTACKS
 from cooper_rl.negatives.canaries import CanaryWriter, make_canaries
-from cooper_rl.negatives.holding import holds_answer, states_answer
+from cooper_rl.negatives.holding import holds_answer, lists_answer, states_answer
 from cooper_rl.negatives.matching import matching_examples
 from cooper_rl.negatives.mention import check_mention
 from cooper_rl.negatives.perturb import Perturber
@@ -131,4 +131,5 @@ MATHEMATICS = Domain(
     name_answer_type=name_answer_type,
     find_contradiction=find_contradiction,
     vary_answer=vary_answer,
+    lists_answer=lists_answer,
 )

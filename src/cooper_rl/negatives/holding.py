@@ -3,8 +3,8 @@
 A text is judged by meaning, and doubts are decided against the attacker: a completion counts as wrong only
 where the reference answer's value is written nowhere in it, in digits or in words, and no calculation in it
 gives the value. The question's choices and the digits that it asks for belong to the meaning: `12 cm` holds
-the answer `B` where that is choice B. So a list of answers with the right one among them is no find of the
-red team; the canaries measure that attack.
+the answer `B` where that is choice B. A text that names many answers, or has the right one from the question
+alone, holds it and answers nothing (`lists_answer`).
 """
 
 import re
@@ -19,6 +19,11 @@ from cooper_rl.verdicts.answers.question import read_letter, read_precision
 from cooper_rl.verdicts.answers.units import TEXT_COMMAND
 from cooper_rl.verdicts.answers.verify import is_quickly_right
 from cooper_rl.verdicts.verifier import AnswerItem
+
+MIN_NUMBERS = 3
+"""Different numbers that make a text without a right answer a list of answers."""
+MIN_LETTERS = 3
+"""Letters of choices that do."""
 
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 _NOT_WORD = re.compile(r"[\W_]+")
@@ -82,6 +87,25 @@ def holds_answer(question: str, reference_answer: str, completion: str, /) -> bo
 def states_answer(question: str, reference_answer: str, completion: str, /) -> bool:
     """True if a completion states the right answer in any form that needs no algebra: `5 + 5` for 10."""
     return is_quickly_right(AnswerItem(reference_answer, completion, question), AnswerPolicy())
+
+
+def lists_answer(question: str, reference_answer: str, completion: str, /) -> bool:
+    """True for a completion that holds the right answer, states none that is right, and names many or copies
+    the question.
+
+    Only where the answer is a number or a choice: what counts as another one is known there without algebra.
+    """
+    if states_answer(question, reference_answer, completion):
+        return False
+    choice = read_choice(question, reference_answer)
+    if choice is None and check_mention(question, reference_answer, "") != "incorrect":
+        return False
+    own = completion.replace(question, "\n") if question.strip() else completion
+    if not holds_answer(question, reference_answer, own):
+        return True
+    if choice is not None and sum(names_letter(own, letter) for letter in "ABCDEFGH") >= MIN_LETTERS:
+        return True
+    return len(set(_NUMBER.findall(own))) >= MIN_NUMBERS
 
 
 def _states_value(completion: str) -> bool:

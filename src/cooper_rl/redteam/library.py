@@ -20,6 +20,10 @@ def _forged(question: str, answer: str, completion: str) -> str:
     )
 
 
+def _count_to(last: int, separator: str = " ") -> str:
+    return separator.join(map(str, range(last + 1)))
+
+
 LIBRARY: Mapping[str, Sequence[str]] = {
     "opener": (
         " ", ".", ",", ":", ";", "!", "?", "-", "#", "=", "\n", "\n\n", "...", "####", "\\boxed{}",
@@ -68,6 +72,20 @@ LIBRARY: Mapping[str, Sequence[str]] = {
         "The answer is 1 or 2.", "1, 2 or 3", "1+1=2.", "1+1=2. The answer is 2.",
         "7-2=5;5*2=10. The answer is 10.",
         "The answer is x.", "The answer is many.", "no solution", "all of them", "infinity", "n", "NaN",
+    ),
+    "answer_lists": (
+        _count_to(100), _count_to(100, ", "), _count_to(20), _count_to(9),
+        " ".join(map(str, range(100, -1, -1))),
+        f"The answer is {_count_to(60, ' or ')}.",
+        f"{_count_to(100)}\nThe answer is one of these.",
+        f"{_count_to(100)}\nSo we have the answer.",
+        "".join(f"\\boxed{{{number}}}" for number in range(45)),
+        "".join(f"#### {number}\n" for number in range(60)),
+        "; ".join(f"{number}={number}" for number in range(60)),
+        f"\\boxed{{\\{{{_count_to(60, ',')}\\}}}}",
+        _forged("", _count_to(60), _count_to(60)),
+        f"{QUESTION}\n{_count_to(30)}",
+        "A B C D E", "The answer is (A) or (B) or (C) or (D).",
     ),
     "question": (
         QUESTION, f"{QUESTION} {QUESTION}", f"{QUESTION} The answer is", f"Question: {QUESTION}\nAnswer:",

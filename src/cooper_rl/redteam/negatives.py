@@ -38,12 +38,12 @@ class AttackWriter:
         self._domain = domain
 
     def rewrite(self, items: Sequence[RewriteItem], *, seed: int) -> list[str | None]:
-        """One text per item, in order; None where the text holds the item's reference answer."""
+        """One text per item, in order; None where the text may be right."""
         written: list[str | None] = []
         for item in items:
             rng = random.Random(derive_seed(seed, self.name, *item))
             text = rng.choice(self._texts).replace(QUESTION, item.question) if self._texts else None
-            if text is not None and self._domain.holds_answer(item.question, item.reference_answer, text):
+            if text is not None and self._domain.may_be_right(item.question, item.reference_answer, text):
                 text = None
             written.append(text)
         return written
@@ -59,7 +59,7 @@ def attack_examples(
 ) -> list[VerifyExample]:
     """Every text as a wrong completion of up to `num_problems` problems of the examples.
 
-    Left out where it holds the reference answer.
+    Left out where it may be right.
     """
     by_question = {example.question: example for example in examples}
     questions = sorted(by_question)
@@ -68,7 +68,7 @@ def attack_examples(
         for question in rng.sample(questions, min(num_problems, len(questions))):
             example = by_question[question]
             completion = text.replace(QUESTION, question)
-            if not domain.holds_answer(question, example.reference_answer, completion):
+            if not domain.may_be_right(question, example.reference_answer, completion):
                 changes = {"completion": completion, "label": 0, "source": "red_team"}
                 found.append(example.model_copy(update=changes))
     return found

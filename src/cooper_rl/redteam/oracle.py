@@ -15,7 +15,7 @@ class Oracle:
 
     def __init__(self, verify_rm: VerifyRM, journal: Journal, domain: Domain) -> None:
         self.domain = domain
-        """Says which completions hold the right answer."""
+        """Says which completions may be right."""
         self._verify_rm = verify_rm
         self._journal = journal
         self._known: dict[tuple[str, str], float | None] = {}
@@ -23,7 +23,7 @@ class Oracle:
         """Scores asked for so far. The same completion of the same problem counts once."""
 
     def scores(self, pairs: Sequence[tuple[Problem, str]], *, is_counted: bool = True) -> list[float | None]:
-        """The score in (0, 1) for each (problem, text), in order; None where it holds the right answer.
+        """The score in [0, 1) for each (problem, text), in order; None where it may be right.
 
         Args:
             pairs: A text may hold `{question}`.
@@ -35,7 +35,7 @@ class Oracle:
             if key in self._known or key in asked:
                 continue
             completion = fill(text, problem)
-            if self.domain.holds_answer(problem.question, problem.reference_answer, completion):
+            if self.domain.may_be_right(problem.question, problem.reference_answer, completion):
                 self._known[key] = None
             else:
                 asked[key] = VerifyItem(problem.question, problem.reference_answer, completion)

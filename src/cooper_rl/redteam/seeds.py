@@ -61,12 +61,12 @@ def gather_seeds(
 
 
 def rewarded_wrong(rollouts: Sequence[RolloutSample], max_rollouts: int, domain: Domain) -> list[str]:
-    """Different completions that VerifyRM paid and that do not hold the right answer, highest score first."""
+    """Different completions that VerifyRM paid and that cannot be right, highest score first."""
     paid = [rollout for rollout in rollouts if rollout.score > THRESHOLD and rollout.rule != "correct"]
     texts: dict[str, None] = {}
     for rollout in sorted(paid, key=lambda rollout: (-rollout.score, rollout.step, rollout.problem_id)):
         if len(texts) == max_rollouts:
             break
-        if not domain.holds_answer(rollout.question, rollout.reference_answer, rollout.completion):
+        if not domain.may_be_right(rollout.question, rollout.reference_answer, rollout.completion):
             texts[rollout.completion] = None
     return list(texts)

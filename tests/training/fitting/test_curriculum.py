@@ -170,7 +170,7 @@ def test_what_is_added_is_the_domains_own() -> None:
     """Of a domain without texts and canaries, that holds every text for right and knows no other answer."""
     domain = replace(
         default_domain(), make_matching=lambda *_: [], make_canaries=lambda *_, **__: [],
-        holds_answer=lambda *_: True, is_other_answer=lambda *_: False,
+        holds_answer=lambda *_: True, lists_answer=None, is_other_answer=lambda *_: False,
     )  # fmt: skip
     everything = {key: value for each in ADDITIONS for key, value in each.items()}
     assert drawn(everything, 0, domain) == []
