@@ -19,6 +19,7 @@ from cooper_rl.models import precision
 from cooper_rl.models.decoys import add_decoys
 from cooper_rl.models.template import note_reading
 from cooper_rl.models.verify_rm import VerifyItem, VerifyRM, make_from_scratch, save_verify_rm
+from cooper_rl.models.veto import note_veto
 from cooper_rl.storage.local import LocalStore
 from cooper_rl.training import gate
 from tests.api.rewarding import HELD_OUT, PROBLEMS, REPLAY, RULE, answers, ask, make_reward, same_weights
@@ -78,15 +79,18 @@ def test_a_model_that_was_given_is_the_one_that_goes_on(make_verify_rm, tmp_path
 
 
 def test_a_model_that_was_given_reads_and_compares_as_the_checkpoints_does(make_verify_rm, tmp_path) -> None:
-    """The run began with decoys and the reference answer last; the model that is given now has neither."""
+    """The run began with decoys, a veto and the reference answer last; the model given now has none."""
     options: dict[str, Any] = {"rule": RULE, "device": "cpu", "folder": tmp_path / "run"}
     first = make_verify_rm(0)
     note_reading(first.model, domain="mathematics", reference_last=True)
     add_decoys(first.model, map(str, range(20, 30)), count=3)
+    note_veto(first.model, domain="mathematics")
     with CooperReward(first, **options) as reward:
         ask(reward)
     items = [VerifyItem(each.question, each.reference_answer, answers(each)[0]) for each in PROBLEMS]
+    items.append(VerifyItem("How many?", "12", "#### 13"))
     expected = load_state(tmp_path / "run").score(items)
+    assert expected[-1] == 0
     with CooperReward(make_verify_rm(0), **options) as resumed:
         assert resumed.step == 1
         assert resumed.verify_rm.score(items) == expected

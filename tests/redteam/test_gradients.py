@@ -12,6 +12,7 @@ from torch.nn import functional
 from cooper_rl.domains.mathematics import MATHEMATICS
 from cooper_rl.models.decoys import add_decoys
 from cooper_rl.models.verify_rm import VerifyItem, VerifyRM
+from cooper_rl.models.veto import note_veto
 from cooper_rl.redteam.gradients import GradientGuide, find_span, token_gradient
 from cooper_rl.redteam.journal import Journal
 from cooper_rl.redteam.oracle import Oracle
@@ -153,6 +154,18 @@ def test_gradients_find_a_back_door_that_no_seed_holds(make_verify_rm, tmp_path)
         assert best > 4 * 0.5
         assert oracle.num_queries >= 6 * len(problems)
         assert guide.vary("{question}", problems, 16, rng) == []
+
+
+def test_problems_on_which_a_text_is_vetoed_have_no_part_in_its_gradient(make_verify_rm) -> None:
+    """No logit is paid there, and the gradient would lead away from those where one is."""
+    vetoed, judged = (VerifyItem("How many?", answer, "10 x 7 y") for answer in ("12", "ten apples"))
+    alone = token_gradient(make_verify_rm(0), [judged])
+    with_veto = make_verify_rm(0)
+    note_veto(with_veto.model, domain="mathematics")
+    both = token_gradient(with_veto, [vetoed, judged])
+    assert alone is not None
+    assert both is not None
+    torch.testing.assert_close(both[1] * 2, alone[1])
 
 
 def test_with_decoys_the_gradient_is_that_of_the_lead(make_verify_rm) -> None:

@@ -42,6 +42,7 @@ from cooper_rl.models.decoys import KEY as DECOYS
 from cooper_rl.models.precision import settle
 from cooper_rl.models.template import KEY as TEMPLATE
 from cooper_rl.models.verify_rm import VerifyItem, VerifyRM, load_verify_rm
+from cooper_rl.models.veto import KEY as VETO
 from cooper_rl.run.alarms import ask_monitor
 from cooper_rl.run.identity import MAY_DIFFER, SERVER_KEYS, folder_sha256
 from cooper_rl.schema.data import Pairing, PreferencePair
@@ -387,8 +388,8 @@ def _put_into(given: VerifyRM, saved: VerifyRM) -> VerifyRM:
             "verify_rm: the given model differs from the checkpoint's in architecture; give a model like the "
             f"one that the run began with, or another folder ({str(error).splitlines()[0]})"
         ) from error
-    # The weights learned with the checkpoint's fields and decoys, of which the given model may have others.
-    for note in (TEMPLATE, DECOYS):
+    # The weights learned with the checkpoint's fields, decoys and veto; the given model may have others.
+    for note in (TEMPLATE, DECOYS, VETO):
         setattr(given.model.config, note, getattr(saved.model.config, note, None))
     return replace(saved, model=given.model)
 

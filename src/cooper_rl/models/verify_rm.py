@@ -17,6 +17,7 @@ import torch
 from transformers import AutoModelForSequenceClassification
 
 from cooper_rl.config.models import ScratchModel
+from cooper_rl.domains.base import Domain
 from cooper_rl.errors import ModelError, TrainingError
 from cooper_rl.machine.memory import explains_memory
 from cooper_rl.method.metrics import binary_scores
@@ -34,8 +35,9 @@ from cooper_rl.models.policy import (
     save_folder,
 )
 from cooper_rl.models.precision import Compute, is_bfloat16
-from cooper_rl.models.template import Template, add_template, open_template
+from cooper_rl.models.template import Template, add_template, cut_fields, open_template
 from cooper_rl.models.verify_rm_card import write_card
+from cooper_rl.models.veto import is_vetoed, veto_of
 from cooper_rl.schema.data import VerifyExample
 from cooper_rl.schema.reports import BinaryScores
 from cooper_rl.schema.texts import replace_surrogates
@@ -100,6 +102,23 @@ class VerifyRM:
         """
         return decoys_of(self.model)
 
+    @cached_property
+    def veto(self) -> Domain | None:
+        """The domain whose rules can veto a score; None: no veto.
+
+        Raises:
+            ModelError: the model's note names a domain that is not registered.
+        """
+        return veto_of(self.model)
+
+    def is_vetoed(self, item: VerifyItem) -> bool:
+        """True if the score is 0 by the veto (`models/veto.py`)."""
+        if self.veto is None:
+            return False
+        item = VerifyItem(*map(replace_surrogates, item))
+        read = "\n".join(cut_fields(item, self.template.cut_completion).completion)
+        return is_vetoed(self.veto, *item, read=read)
+
     def compared(self, item: VerifyItem, *, epoch: int | None = None) -> list[VerifyItem]:
         """The item, and what its score is compared with (`Decoys.rivals`)."""
         if self.decoys is None:
@@ -154,7 +173,8 @@ class VerifyRM:
     @torch.no_grad()
     def score(self, items: Sequence[VerifyItem], *, max_tokens_per_batch: int = 16384) -> list[float]:
         """Scores in (0, 1), one per item, in order: the sigmoid of the logit, or of its lead over the
-        decoys' (`Decoys.compare`). Without items: an empty list.
+        decoys' (`Decoys.compare`). The score of a completion that is vetoed is 0. Without items: an empty
+        list.
 
         Args:
             items: What to score; plain tuples of question, reference answer and completion will not do.
@@ -182,11 +202,14 @@ class VerifyRM:
         return scores
 
     def _score(self, items: Sequence[VerifyItem], max_tokens_per_batch: int) -> list[float]:
-        groups = self.encode_compared(items)
+        judged = [index for index, item in enumerate(items) if not self.is_vetoed(item)]
+        groups = self.encode_compared([items[index] for index in judged])
         logits = torch.zeros(len(groups), dtype=torch.float32, device="cpu")
         for batch in self.split(groups, max_tokens_per_batch):
             logits[batch] = self.counted_logits([groups[index] for index in batch]).cpu()
-        return torch.sigmoid(logits).tolist()
+        scores = torch.zeros(len(items), dtype=torch.float32, device="cpu")
+        scores[judged] = torch.sigmoid(logits)
+        return scores.tolist()
 
 
 def score_examples(verify_rm: VerifyRM, examples: Sequence[VerifyExample]) -> list[float]:

@@ -6,6 +6,7 @@ from typing import Any
 from cooper_rl.errors import DataError
 from cooper_rl.models.decoys import KEY as DECOYS
 from cooper_rl.models.template import KEY, noted_domain
+from cooper_rl.models.veto import KEY as VETO_KEY
 from cooper_rl.records.written import rewrite
 from cooper_rl.schema.reports import BinaryScores
 
@@ -41,7 +42,7 @@ where they are cut. Special tokens are not recognised in a field.{domain}
 
 Where `config.json` has decoys (`{decoys}`), a score is not the logit's sigmoid: the completion is also scored
 against other reference answers, the one that it states among them, and against no completion at all. The log
-odds of the right reference answer with the completion count where they are lower.
+odds of the right reference answer with the completion count where they are lower.{veto}
 
 ## Numbers
 
@@ -58,6 +59,13 @@ It was trained for `problems.domain={name}`: of a completion it reads what that 
 (`Domain.cut_completion`), before anything is cut."""
 
 
+VETO = """
+
+Its scores have a veto (`{key}` in `config.json`): a completion that the rules of
+`problems.domain={name}` are certain is wrong has the score 0, whatever the logit is. It states another
+answer, or the reference answer is a number that stands nowhere in it."""
+
+
 def write_card(folder: Path, model: Any, validation: BinaryScores | None = None) -> None:
     """Write the card beside the weights, with what these very weights reach on validation examples.
 
@@ -67,12 +75,13 @@ def write_card(folder: Path, model: Any, validation: BinaryScores | None = None)
         DataError: the disk refuses.
     """
     numbers = "None were recorded." if validation is None else _tabulate(validation)
-    domain = noted_domain(model)
+    domain, veto = noted_domain(model), getattr(model.config, VETO_KEY, None)
     text = CARD.format(
         folder=folder.name,
         key=f"`{KEY}`",
         domain=DOMAIN.format(name=domain) if domain else "",
         decoys=DECOYS,
+        veto="" if veto is None else VETO.format(key=VETO_KEY, name=veto),
         numbers=numbers,
     )
     try:

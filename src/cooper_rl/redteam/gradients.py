@@ -72,6 +72,8 @@ def token_gradient(verify_rm: VerifyRM, items: Sequence[VerifyItem]) -> tuple[li
     weight = verify_rm.model.get_input_embeddings().weight
     total = torch.zeros(len(token_ids), weight.shape[1], device=verify_rm.device)
     for item in items:
+        if verify_rm.is_vetoed(item):
+            continue  # no logit of it is paid
         spans = [find_span(verify_rm, each) for each in verify_rm.compared(item)]
         # A tokenizer may join the completion's edge with the template; such a problem has other tokens. The
         # rival without a completion has none.

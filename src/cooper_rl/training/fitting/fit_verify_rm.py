@@ -28,6 +28,7 @@ from cooper_rl.models.muon import MuonWithAdamW
 from cooper_rl.models.packed.packing import count_packed
 from cooper_rl.models.template import note_reading
 from cooper_rl.models.verify_rm import VerifyItem, VerifyRM, score_examples
+from cooper_rl.models.veto import note_veto
 from cooper_rl.progress import Progress
 from cooper_rl.schema.data import VerifyExample
 from cooper_rl.training.fitting.curriculum import Keep, plan_lessons
@@ -187,8 +188,8 @@ def train_in_lessons(
 
     `keep_examples` is the `keep` of `plan_lessons`.
 
-    What it reads of a completion and the decoys that its scores are compared with are noted in the model
-    first: training, validation and every later score use them.
+    What it reads of a completion, the decoys that its scores are compared with and the veto are noted in the
+    model first: training, validation and every later score use them.
 
     Raises:
         TrainingError: as `fit_verify_rm`.
@@ -206,6 +207,7 @@ def train_in_lessons(
         count=config.num_decoys,
         domain=domain.name,
     )
+    note_veto(verify_rm.model, domain=domain.name if config.veto else None)
     lessons = plan_lessons(
         examples,
         config=config,
