@@ -7,7 +7,8 @@ For each seed and defence VerifyRM is trained as in `benchmarks/verify_rm_real_d
 rows and attacked, then co-trained as in `benchmarks/real_cotraining.py`, evaluated and attacked again. The
 attack searches on 64 of the test questions, with --queries scores and then --gradient-queries queries or
 --gradient-seconds of gradients, and its best texts are measured on 200 others. Rates are per cent with 95 %
-intervals over questions. What a folder holds already is not measured again.
+intervals over questions. What a folder holds already is not measured again. The veto has no part in
+training: its rows are the VerifyRM of `all`, with the note of the veto.
 """
 
 import argparse
@@ -19,6 +20,9 @@ from benchmarks.red_team import MANY, show_rate
 from benchmarks.verify_rm_real_data import SETTINGS, split, train
 from cooper_rl.config.load import load
 from cooper_rl.config.root import Config
+from cooper_rl.machine.device import pick_device
+from cooper_rl.models.verify_rm import load_verify_rm, save_verify_rm
+from cooper_rl.models.veto import note_veto
 from cooper_rl.progress import show_log
 from cooper_rl.records.files import read_report, write_records
 from cooper_rl.schema.data import Problem, VerifyExample
@@ -34,7 +38,9 @@ DEFENCES: dict[str, tuple[str, ...]] = {
     "canaries": (NO_HOSTILE, *NO_DECOYS),
     "canaries and hostile texts": NO_DECOYS,
     "all": (),
+    "all and the veto": ("verify_rm.veto=true",),
 }
+WITH_VETO = "all and the veto"
 
 
 def main() -> int:
@@ -59,13 +65,16 @@ def main() -> int:
     ]
     sys.stdout.write(
         "| defence | seed | VerifyRM | accuracy | AUROC | wrong reference | highest canary | known attacks "
-        "| without weights | with gradients | forged fields |\n" + "|---" * 11 + "|\n"
+        "| without weights | with gradients | forged fields | answer lists |\n" + "|---" * 12 + "|\n"
     )
     parts = split(options.data / "labelled")
     for seed in options.seeds.split(","):
         for defence in options.defences.split(","):
             config = load("laptop_plain", [*SETTINGS, *DEFENCES[defence], *budget, f"seed={seed}"])
             folder = options.output / seed / defence.replace(" ", "_")
+            if defence == WITH_VETO:
+                train(load("laptop_plain", [*SETTINGS, f"seed={seed}"]), parts, options.output / seed / "all")
+                write_with_veto(options.output / seed / "all" / "verify_rm", folder / "verify_rm")
             train(config, parts, folder)
             write_records(folder / "problems.jsonl", problems_of(parts["test"]))
             write_row(config, folder, "verify_rm", f"{defence} | {seed} | before")
@@ -73,6 +82,14 @@ def main() -> int:
                 co_train(folder, folder / "after", hostile_fraction=config.verify_rm.hostile_fraction)
             write_row(config, folder, "after", f"{defence} | {seed} | after")
     return 0
+
+
+def write_with_veto(source: Path, folder: Path) -> None:
+    """Write a VerifyRM once more, with the note of the veto."""
+    if not (folder / "config.json").is_file():
+        verify_rm = load_verify_rm(source, device=pick_device())
+        note_veto(verify_rm.model, domain="mathematics")
+        save_verify_rm(verify_rm, folder)
 
 
 def problems_of(rows: list[VerifyExample]) -> list[Problem]:
@@ -102,7 +119,7 @@ def write_row(config: Config, folder: Path, name: str, title: str) -> None:
     cells = [
         show_rate(honest.overall.accuracy), f"{honest.intervals['auroc'].value:.3f}",
         show_rate(honest.wrong_reference), f"{show_rate(worst)} (`{canary}`)",
-        *map(show_rate, (*rates, attack.by_family.get("forged_fields"))),
+        *map(show_rate, (*rates, *map(attack.by_family.get, ("forged_fields", "answer_lists")))),
     ]  # fmt: skip
     sys.stdout.write(f"| {title} | {' | '.join(cells)} |\n")
     sys.stdout.flush()
