@@ -1,6 +1,7 @@
 """The veto: what is certainly wrong has the score 0, and nothing else changes."""
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cooper_rl.domains.mathematics import MATHEMATICS
-from cooper_rl.errors import ModelError
+from cooper_rl.errors import ConfigError, ModelError
+from cooper_rl.models import veto
 from cooper_rl.models.decoys import add_decoys
 from cooper_rl.models.verify_rm import VerifyItem, VerifyRM, load_verify_rm, save_verify_rm
-from cooper_rl.models.veto import KEY, is_vetoed, note_veto
+from cooper_rl.models.veto import KEY, note_veto
 from cooper_rl.negatives.text_attacks import CONSTANT_FORGERY
 from cooper_rl.redteam.library import LIBRARY, QUESTION
 from cooper_rl.tiny.problems import generate_problems
@@ -25,12 +27,12 @@ RIGHT = (
     "6+6",
     "24/2",
     r"\frac{24}{2}",
-    "a dozen",  # may be right in words that no rule reads
 )
 
 
 def vetoes(question: str, reference_answer: str, completion: str) -> bool:
-    return is_vetoed(MATHEMATICS, question, reference_answer, completion, read=completion)
+    assert MATHEMATICS.refutes is not None
+    return MATHEMATICS.refutes(question, reference_answer, completion, completion)
 
 
 @pytest.fixture
@@ -40,7 +42,7 @@ def with_veto(make_verify_rm) -> VerifyRM:
     return verify_rm
 
 
-@pytest.mark.parametrize("completion", RIGHT[:-1])
+@pytest.mark.parametrize("completion", RIGHT)
 def test_a_right_answer_in_any_form_is_not_vetoed(completion: str) -> None:
     assert not vetoes("How many?", "12", completion)
 
@@ -75,6 +77,12 @@ def test_another_answer_and_no_answer_are_vetoed(reference_answer: str, completi
         ("How much is it in percent?", "0.5", "It is 50%."),
         ("How many?", "1,500", "It is 1500."),
         ("How many?", "5,000,000", "It is 5 million."),
+        ("How much?", "1/3", r"\boxed{0.333}"),
+        ("How much?", "2/3", "The answer is 66.67%"),
+        ("How many meters?", "2000", "The answer is 2 km."),
+        ("How many cents?", "150", "The answer is $1.50."),
+        ("How many?", "12", "The total is 12.\nCheck: 12 - 7 = 5"),
+        ("How many?", "12", "Answer 1: 12\nTime taken: 3 seconds"),
     ],
 )
 def test_what_may_be_right_in_other_words_is_left_to_the_model(
@@ -113,10 +121,10 @@ def test_a_folder_keeps_its_veto_and_training_needs_none(with_veto, tmp_path: Pa
     save_verify_rm(with_veto, tmp_path / "rm")
     assert "`verify_rm_veto` in `config.json`" in (tmp_path / "rm" / "README.md").read_text()
     found = load_verify_rm(tmp_path / "rm", device=torch.device("cpu"))
-    assert found.veto is MATHEMATICS
+    assert found.veto is MATHEMATICS.refutes
     wrong = [VerifyItem("How many?", "12", "#### 13")]
     assert found.score(wrong) == [0]
-    assert found.counted_logits(found.encode_compared(wrong)).item() != 0
+    assert found.score(wrong, with_veto=False) != [0]
     note_veto(found.model, domain=None)
     save_verify_rm(found, tmp_path / "without")
     assert load_verify_rm(tmp_path / "without", device=torch.device("cpu")).score(wrong) != [0]
@@ -137,6 +145,16 @@ def test_an_answer_that_verify_rm_does_not_read_is_no_answer(with_veto) -> None:
     read = VerifyItem("How many?", "12", f"{filler}{filler}12")
     assert with_veto.is_vetoed(hidden)
     assert not with_veto.is_vetoed(read)
+    stated = VerifyItem("How many?", "12", f"{filler}\\boxed{{12}}{filler}")
+    assert not with_veto.is_vetoed(stated), "the final answer of the whole"
+
+
+def test_a_domain_without_rules_has_no_veto(with_veto, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(veto, "find_domain", lambda name: replace(MATHEMATICS, refutes=None))
+    with pytest.raises(ConfigError, match=r"problems\.domain='mathematics' has no rules that refute"):
+        note_veto(with_veto.model, domain="mathematics")
+    with pytest.raises(ModelError, match="a domain without rules for a veto; remove the key"):
+        with_veto.is_vetoed(VerifyItem("q", "1", "1"))
 
 
 def test_half_a_character_is_no_error(with_veto) -> None:

@@ -12,7 +12,6 @@ from cooper_rl.domains.mathematics import MATHEMATICS
 from cooper_rl.domains.programs import PROGRAMS
 from cooper_rl.errors import DataError
 from cooper_rl.models.verify_rm import VerifyItem
-from cooper_rl.models.veto import is_vetoed
 from cooper_rl.negatives.holding import mentions_answer, states_answer
 from cooper_rl.redteam.attack import attack, split_problems
 from cooper_rl.redteam.findings import describe, measure, thin
@@ -131,9 +130,7 @@ def test_a_verifier_that_pays_right_answers_only_is_not_found_fault_with(ask, pr
     assert not any(states_answer(*item) for item in scorer.asked)
 
 
-@pytest.mark.parametrize(
-    "pays", [mentions_answer, lambda *item: not is_vetoed(MATHEMATICS, *item, read=item[2])]
-)
+@pytest.mark.parametrize("pays", [mentions_answer, lambda *item: not MATHEMATICS.refutes(*item, item[2])])
 def test_a_verifier_that_pays_whatever_holds_the_answer_is_talked_into_a_list(ask, problems, pays) -> None:
     """Also one that pays all but what the veto refuses: the veto alone is no verifier."""
     findings, _, _ = run(ask, problems, lambda item: 0.99 if pays(*item) else 0.0, config=SHORT)

@@ -36,7 +36,7 @@ def load_verify_rm(
 ) -> VerifyRM:
     """Load a VerifyRM folder or hub id; `VerifyRM.score` then scores completions in batches.
 
-    Scoring applies VerifyRM's own template, cuts long fields as in training, and returns sigmoids in (0, 1).
+    Scoring applies VerifyRM's own template, cuts long fields as in training, and returns scores in [0, 1).
 
     Args:
         path: Folder that `train_verify_rm` or `save_verify_rm` wrote.

@@ -100,6 +100,14 @@ class FindContradiction(Protocol):
         ...
 
 
+class Refutes(Protocol):
+    """True for a completion that the domain's rules find wrong (`verify_rm.veto`)."""
+
+    def __call__(self, question: str, reference_answer: str, completion: str, read: str, /) -> bool:
+        """`read`: the parts of the completion that VerifyRM reads. Quick on garbage: every score asks."""
+        ...
+
+
 class VaryAnswer(Protocol):
     """Another reference answer in the form of a given one; None where none is found."""
 
@@ -164,6 +172,8 @@ class Domain:
     these, and no answer is rare."""
     lists_answer: ListsAnswer | None = None
     """None: a completion that holds the right answer may always be right."""
+    refutes: Refutes | None = None
+    """None: the domain has no veto."""
 
     def may_be_right(self, question: str, reference_answer: str, completion: str) -> bool:
         """True for a completion that may be right, doubts included: the red team counts no such text as a

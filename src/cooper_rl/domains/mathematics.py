@@ -16,7 +16,9 @@ from cooper_rl.negatives.variants import vary_answer
 from cooper_rl.schema.data import VerifyExample
 from cooper_rl.verdicts.answer_type import name_answer_type
 from cooper_rl.verdicts.answers.extraction import FinalAnswer, find_final_answer
-from cooper_rl.verdicts.answers.verify import contradicts, is_another_answer, parse_reference
+from cooper_rl.verdicts.answers.numbers import parse_quantity
+from cooper_rl.verdicts.answers.text import normalise_answer
+from cooper_rl.verdicts.answers.verify import check_quickly, contradicts, is_another_answer, parse_reference
 from cooper_rl.verdicts.rule import RuleVerifier, fingerprint
 from cooper_rl.verdicts.verifier import AnswerItem
 
@@ -55,6 +57,29 @@ def find_contradiction(question: str, reference_answer: str, completion: str, /)
     found = _find_short_answer(completion)
     item = AnswerItem(reference_answer, completion, question)
     return found.text if found is not None and contradicts(item, found, AnswerPolicy()) else None
+
+
+def refutes(question: str, reference_answer: str, completion: str, read: str, /) -> bool:
+    """True for another final answer than the right one, and for a completion without a number that is the
+    reference answer.
+
+    What is compared by algebra alone, and stands nowhere in digits or words, is refuted too: `4!` for 24.
+    """
+    found = find_final_answer(completion, AnswerPolicy())
+    item = AnswerItem(reference_answer, completion, question)
+    check = None if found is None else check_quickly(item, found, AnswerPolicy())
+    verdict = None if check is None else check.verdict
+    if verdict == "correct":
+        return False
+    # A last line need not be an answer: `Check: 12 - 7 = 5`.
+    if verdict == "incorrect" and found is not None and found.marker != "last line":
+        return True
+    given = (question, reference_answer, read)
+    if check_mention(*given) != "incorrect" or holds_answer(*given):
+        return False
+    # Of two numbers the rule verifier abstains where one may be the other, rounded or in another unit.
+    is_number = found is not None and parse_quantity(normalise_answer(found.text)) is not None
+    return not (verdict == "unparsable" and is_number)
 
 
 def is_wrong_for(example: VerifyExample, other: VerifyExample, /) -> bool:
@@ -132,4 +157,5 @@ MATHEMATICS = Domain(
     find_contradiction=find_contradiction,
     vary_answer=vary_answer,
     lists_answer=lists_answer,
+    refutes=refutes,
 )

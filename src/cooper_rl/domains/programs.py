@@ -51,6 +51,11 @@ def holds_answer(_question: str, _reference_answer: str, completion: str, /) -> 
     return _CODE.search(completion) is not None
 
 
+def refutes(_question: str, _reference_answer: str, completion: str, _read: str, /) -> bool:
+    """True where there is nothing to run."""
+    return _CODE.search(completion) is None
+
+
 def is_other_answer(_question: str, reference_answer: str, other: str, /) -> bool:
     """True if no program can pass both lists of tests, whatever the task is."""
     return contradicts(reference_answer, other)
@@ -188,4 +193,5 @@ PROGRAMS = Domain(
     make_matching=None,
     find_stated_answer=lambda completion, /: None,
     cut_completion=cut_completion,
+    refutes=refutes,
 )

@@ -17,7 +17,7 @@ import torch
 from transformers import AutoModelForSequenceClassification
 
 from cooper_rl.config.models import ScratchModel
-from cooper_rl.domains.base import Domain
+from cooper_rl.domains.base import Refutes
 from cooper_rl.errors import ModelError, TrainingError
 from cooper_rl.machine.memory import explains_memory
 from cooper_rl.method.metrics import binary_scores
@@ -37,7 +37,7 @@ from cooper_rl.models.policy import (
 from cooper_rl.models.precision import Compute, is_bfloat16
 from cooper_rl.models.template import Template, add_template, cut_fields, open_template
 from cooper_rl.models.verify_rm_card import write_card
-from cooper_rl.models.veto import is_vetoed, veto_of
+from cooper_rl.models.veto import veto_of
 from cooper_rl.schema.data import VerifyExample
 from cooper_rl.schema.reports import BinaryScores
 from cooper_rl.schema.texts import replace_surrogates
@@ -103,21 +103,25 @@ class VerifyRM:
         return decoys_of(self.model)
 
     @cached_property
-    def veto(self) -> Domain | None:
-        """The domain whose rules can veto a score; None: no veto.
+    def veto(self) -> Refutes | None:
+        """The rules that can veto a score; None: no veto.
 
         Raises:
-            ModelError: the model's note names a domain that is not registered.
+            ModelError: the model's note names a domain that has no such rules.
         """
         return veto_of(self.model)
 
     def is_vetoed(self, item: VerifyItem) -> bool:
-        """True if the score is 0 by the veto (`models/veto.py`)."""
+        """True if the score is 0 by the veto (`models/veto.py`).
+
+        An answer where VerifyRM does not read is no reason to pay what stands elsewhere: a universal text
+        could hide a list of all answers in the middle, which is cut away.
+        """
         if self.veto is None:
             return False
         item = VerifyItem(*map(replace_surrogates, item))
         read = "\n".join(cut_fields(item, self.template.cut_completion).completion)
-        return is_vetoed(self.veto, *item, read=read)
+        return self.veto(*item, read)
 
     def compared(self, item: VerifyItem, *, epoch: int | None = None) -> list[VerifyItem]:
         """The item, and what its score is compared with (`Decoys.rivals`)."""
@@ -171,14 +175,17 @@ class VerifyRM:
         return torch.stack([self.decoys.compare(part) for part in logits.split([len(g) for g in groups])])
 
     @torch.no_grad()
-    def score(self, items: Sequence[VerifyItem], *, max_tokens_per_batch: int = 16384) -> list[float]:
-        """Scores in (0, 1), one per item, in order: the sigmoid of the logit, or of its lead over the
+    def score(
+        self, items: Sequence[VerifyItem], *, max_tokens_per_batch: int = 16384, with_veto: bool = True
+    ) -> list[float]:
+        """Scores in [0, 1), one per item, in order: the sigmoid of the logit, or of its lead over the
         decoys' (`Decoys.compare`). The score of a completion that is vetoed is 0. Without items: an empty
         list.
 
         Args:
             items: What to score; plain tuples of question, reference answer and completion will not do.
             max_tokens_per_batch: Of one forward pass; the scores do not depend on it but for rounding.
+            with_veto: False: the model's own scores, which its training looks at.
 
         Raises:
             TrainingError: a score is not finite; names the question. Or out of memory.
@@ -191,7 +198,9 @@ class VerifyRM:
             scores = [
                 score
                 for start in range(0, len(items), ENCODED_TOGETHER)
-                for score in self._score(items[start : start + ENCODED_TOGETHER], max_tokens_per_batch)
+                for score in self._score(
+                    items[start : start + ENCODED_TOGETHER], max_tokens_per_batch, with_veto=with_veto
+                )
             ]
         for item, score in zip(items, scores, strict=True):
             if score != score:
@@ -201,8 +210,10 @@ class VerifyRM:
                 )
         return scores
 
-    def _score(self, items: Sequence[VerifyItem], max_tokens_per_batch: int) -> list[float]:
-        judged = [index for index, item in enumerate(items) if not self.is_vetoed(item)]
+    def _score(
+        self, items: Sequence[VerifyItem], max_tokens_per_batch: int, *, with_veto: bool
+    ) -> list[float]:
+        judged = [index for index, item in enumerate(items) if not (with_veto and self.is_vetoed(item))]
         groups = self.encode_compared([items[index] for index in judged])
         logits = torch.zeros(len(groups), dtype=torch.float32, device="cpu")
         for batch in self.split(groups, max_tokens_per_batch):
@@ -212,9 +223,12 @@ class VerifyRM:
         return scores.tolist()
 
 
-def score_examples(verify_rm: VerifyRM, examples: Sequence[VerifyExample]) -> list[float]:
+def score_examples(
+    verify_rm: VerifyRM, examples: Sequence[VerifyExample], *, with_veto: bool = True
+) -> list[float]:
     """Scores of labelled examples, in order; see `VerifyRM.score`."""
-    return verify_rm.score([VerifyItem(e.question, e.reference_answer, e.completion) for e in examples])
+    items = [VerifyItem(e.question, e.reference_answer, e.completion) for e in examples]
+    return verify_rm.score(items, with_veto=with_veto)
 
 
 def measure(examples: Sequence[VerifyExample], scores: Sequence[float]) -> BinaryScores:

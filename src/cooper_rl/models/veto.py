@@ -1,17 +1,14 @@
-"""The veto: a completion that is certainly wrong has the score 0, whatever the model says of it.
+"""The veto: a completion that the domain's rules find wrong has the score 0, whatever the model says of it.
 
-The domain's rules decide, and no text can talk to them. They are certain of two completions:
-
-- The reference answer can be looked for by its value, and stands nowhere in what VerifyRM reads of the
-  completion. A universal text then has to name the right answer of every problem.
-- The completion states another answer, which is compared without algebra.
-
-Everything else is left to the model. docs/how-to/red_team.md says what that costs and what remains.
+No text can talk to rules. In mathematics they refute a completion that states another answer, and one in
+which the reference answer is a number and stands nowhere (`Domain.refutes`); everything else is left to the
+model. A universal text then has to name the answers of many problems. docs/how-to/red_team.md says what that
+costs and what remains.
 """
 
 from typing import Any
 
-from cooper_rl.domains.base import Domain
+from cooper_rl.domains.base import Refutes
 from cooper_rl.domains.open import find_domain
 from cooper_rl.errors import ConfigError, ModelError
 
@@ -23,39 +20,37 @@ def note_veto(model: Any, *, domain: str | None) -> None:
     """Note in a model's configuration whose rules can veto its scores; None: nobody's.
 
     To be called before the model's first score, since `VerifyRM.veto` reads the note once.
+
+    Raises:
+        ConfigError: no such domain is registered, or it has no rules for a veto.
     """
+    if domain is not None and find_domain(domain).refutes is None:
+        raise ConfigError(
+            f"verify_rm.veto=true: problems.domain={domain!r} has no rules that refute a completion "
+            "(Domain.refutes); set verify_rm.veto=false"
+        )
     setattr(model.config, KEY, domain)
 
 
-def veto_of(model: Any) -> Domain | None:
-    """The domain whose rules can veto a model's scores; None: no veto, as in the paper.
+def veto_of(model: Any) -> Refutes | None:
+    """The rules that can veto a model's scores; None: no veto, as in the paper.
 
     Raises:
-        ModelError: its configuration names a domain that is not registered.
+        ModelError: its configuration names a domain that is not registered, or has no such rules.
     """
     name = getattr(model.config, KEY, None)
     if name is None:
         return None
     try:
-        return find_domain(name)
+        refutes = find_domain(name).refutes
     except ConfigError as error:
         raise ModelError(
             f"{model.name_or_path}: the rules of problems.domain={name!r} can veto this VerifyRM's scores "
             f"({KEY} in config.json), and {error}"
         ) from error
-
-
-def is_vetoed(domain: Domain, question: str, reference_answer: str, completion: str, *, read: str) -> bool:
-    """True if the domain's rules are certain that a completion is wrong.
-
-    Args:
-        domain: Decides.
-        question: Tells in which other forms the answer may be stated.
-        reference_answer: Of the question.
-        completion: All of it: what it states may stand where VerifyRM does not read.
-        read: The parts of it that VerifyRM reads. An answer elsewhere is no reason to pay what stands here.
-    """
-    given = (question, reference_answer)
-    if domain.check_mention(*given, read) == "incorrect" and not domain.holds_answer(*given, read):
-        return True
-    return domain.find_contradiction is not None and domain.find_contradiction(*given, completion) is not None
+    if refutes is None:
+        raise ModelError(
+            f"{model.name_or_path}: {KEY} in config.json is {name!r}, a domain without rules for a veto; "
+            "remove the key"
+        )
+    return refutes

@@ -37,13 +37,15 @@ def hostile_examples(
         return
     # Sorted: the order of a set of texts differs from process to process, and the draws would with it.
     words = sorted({word for example in examples for word in example.completion.split()}) or ["."]
+    right = {(example.question, example.completion) for example in examples if example.label == 1}
     characters = sorted({*string.printable, *(c for example in examples for c in example.completion)})
     for _ in range(count):
         example = rng.choice(examples)
         question, answer = example.question, example.reference_answer
         texts = (_draw(examples, answer, words, characters, rng) for _ in range(MAX_DRAWS))
         text = next((text for text in texts if not domain.may_be_right(question, answer, text)), None)
-        if text is not None:
+        # A solution whose final answer is not read looks like a list, and may be drawn for its own question.
+        if text is not None and (question, text) not in right:
             changes = {"completion": text, "label": 0, "source": "hostile"}
             yield example.model_copy(update=changes)
 

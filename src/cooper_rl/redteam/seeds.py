@@ -67,6 +67,8 @@ def rewarded_wrong(rollouts: Sequence[RolloutSample], max_rollouts: int, domain:
     for rollout in sorted(paid, key=lambda rollout: (-rollout.score, rollout.step, rollout.problem_id)):
         if len(texts) == max_rollouts:
             break
-        if not domain.may_be_right(rollout.question, rollout.reference_answer, rollout.completion):
+        # What the rule verifier could not read may be right, and looks like a list of numbers.
+        is_right = domain.may_be_right if rollout.rule == "incorrect" else domain.holds_answer
+        if not is_right(rollout.question, rollout.reference_answer, rollout.completion):
             texts[rollout.completion] = None
     return list(texts)

@@ -238,7 +238,7 @@ def _fit(
     if scores is None:  # a process that was stopped found the best weights
         model = dataclasses.replace(load_verify_rm(folder, device=device), compute=model.compute)
         use_packed(model.model, is_on=config.packed_forward)
-        scores = score_examples(model, rows.held_out)
+        scores = score_examples(model, rows.held_out, with_veto=False)
     validated = measure(rows.held_out, scores)
     write_card(folder, model.model, validated)
     return fit, validated

@@ -134,12 +134,13 @@ def data_key(examples: Sequence[VerifyExample], canaries: Sequence[Canary]) -> i
 def read_gate(
     verify_rm: VerifyRM, examples: Sequence[VerifyExample], canaries: Sequence[Canary]
 ) -> GateReading:
-    """Score the gate's data.
+    """Score the gate's data, without a veto: it would hide what an update does to the model.
 
     Raises:
         TrainingError: a score is not finite.
     """
-    scores = score_examples(verify_rm, [*examples, *(canary.example for canary in canaries)])
+    rows = [*examples, *(canary.example for canary in canaries)]
+    scores = score_examples(verify_rm, rows, with_veto=False)
     hits = right_verdicts([example.label for example in examples], scores[: len(examples)])
     rates = canary_rates(canaries, scores[len(examples) :])
     return GateReading(

@@ -57,7 +57,7 @@ class Scores:
     """Both verifiers' results on all rollouts of a step, (B,) with groups contiguous."""
 
     verify_rm: list[float]
-    """Scores in (0, 1)."""
+    """Scores in [0, 1)."""
     rule: list[Verdict]
     judge: list[Verdict] | None = None
     """None where nobody was asked."""

@@ -116,7 +116,8 @@ class _Validation:
 
     def check(self, verify_rm: VerifyRM, update: int) -> None:
         verify_rm.model.eval()
-        scores = score_examples(verify_rm, self.examples)
+        # The model's own: with a veto, wrong examples would say nothing of the weights.
+        scores = score_examples(verify_rm, self.examples, with_veto=False)
         loss = log_loss([e.label for e in self.examples], scores)
         verify_rm.model.train()
         logger.info("train_verify_rm update=%d validation_loss=%.4f best=%.4f", update, loss, self.best_loss)

@@ -70,10 +70,15 @@ def verify_answer(
     return stated if isinstance(stated, AnswerCheck) else compare_answers(stated, policy)
 
 
+def check_quickly(item: AnswerItem, found: FinalAnswer, policy: AnswerPolicy) -> AnswerCheck | None:
+    """The verdict on a completion's final answer where it needs no algebra; else None."""
+    stated = _state(item, found, policy)
+    return stated if isinstance(stated, AnswerCheck) else compare_quickly(stated, policy)
+
+
 def contradicts(item: AnswerItem, found: FinalAnswer, policy: AnswerPolicy) -> bool:
     """True if a completion's final answer is incorrect, and no algebra is needed to see it."""
-    stated = _state(item, found, policy)
-    check = stated if isinstance(stated, AnswerCheck) else compare_quickly(stated, policy)
+    check = check_quickly(item, found, policy)
     return check is not None and check.verdict == "incorrect"
 
 
