@@ -53,3 +53,11 @@ def test_a_power_behind_a_number_with_its_unit_belongs_to_the_unit(command: str)
             text = rf"\{command}{{{answer}}}{power}"
             assert verify_answer(r"7 \text{ cm}^2", rf"\boxed{{{text}}}").verdict == verdict
             assert verify_answer("7", rf"\boxed{{{text}}}").verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("answer", "digits"), [("㉑", "21"), ("❼", "7"), ("⓪", "0"), ("㊿", "50"), ("1️⃣0️⃣", "10")]
+)
+def test_a_circle_or_a_box_round_a_number_says_nothing(answer: str, digits: str) -> None:
+    assert verify_answer(digits, rf"\boxed{{{answer}}}").verdict == "correct"
+    assert verify_answer("99", f"The answer is {answer}.").verdict == "incorrect"

@@ -13,7 +13,7 @@ _CHARACTERS = str.maketrans(
     {
         "−": "-", "–": "-", "—": "-", "‒": "-", "‐": "-", "﹣": "-", "－": "-",
         "\u200b": "", "\u200c": "", "\u200d": "", "\u2060": "", "\ufeff": "", "\u00ad": "",
-        "\u200e": "", "\u200f": "",
+        "\u200e": "", "\u200f": "", "\ufe0f": "", "\u20e3": "",
         "\u00a0": " ", "\u2009": " ", "\u202f": " ", "\u2007": " ", "\u200a": " ", "\u3000": " ",
         "“": '"', "”": '"', "‘": "'", "’": "'",
         "，": ",", "、": ",", "；": ";", "：": ":", "（": "(", "）": ")", "＝": "=", "＞": ">", "＜": "<",
@@ -34,7 +34,7 @@ _SUBSCRIPT_RUN = re.compile("[₀₁₂₃₄₅₆₇₈₉]+")
 _VULGAR_FRACTION = re.compile("[¼½¾⅐-⅞]")
 _ROOT = re.compile(r"([√∛∜])\s*(?:\(([^()]{0,200})\)|(\d+(?:\.\d+)?|[A-Za-z]))")
 _ROOT_INDEX = {"√": "", "∛": "[3]", "∜": "[4]"}
-_CIRCLED_RUN = re.compile("[①-⑳]+")
+_CIRCLED_RUN = re.compile("[①-⑳㉑-㉟㊱-㊿❶-➓⓪⓫-⓿]+")
 _HTML_SCRIPT = re.compile(r"<(sup|sub)>([^<>]{0,100})</\1>")
 
 _FONT = r"\\(?:boldsymbol|bm|pmb|mathbf|mathit|mathsf|mathtt|textbf|textit|textsf|texttt|emph)"
