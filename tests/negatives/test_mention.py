@@ -70,3 +70,103 @@ def test_a_reference_answer_that_is_no_plain_number_is_an_abstention(reference_a
 def test_a_very_long_completion_is_not_searched() -> None:
     assert check_mention("", "10", "a" * MAX_CHARS) == "incorrect"
     assert check_mention("", "10", "a" * (MAX_CHARS + 1)) == "unparsable"
+
+
+@pytest.mark.parametrize(
+    ("reference_answer", "completion"),
+    [
+        *[(answer, "half hundred") for answer in ("3/4", "2.5", "200", "1500", "150", "10000", "7/3")],
+        ("3/7", "three fifths"),
+        ("2/3", "one third"),
+        ("0.4", "three fifths"),
+        ("0.25", "zero point five"),
+        ("2.5", "three point five"),
+        ("200", "three hundred"),
+        ("1500", "two thousand"),
+        ("206", "two hundred and seven"),
+        ("300", "one hundred"),
+        ("5", "0.5 and no more"),
+        ("1234", "one two three four"),
+    ],
+)
+def test_a_word_of_another_number_is_no_mention(reference_answer: str, completion: str) -> None:
+    assert check_mention("", reference_answer, completion) == "incorrect"
+
+
+@pytest.mark.parametrize(
+    ("reference_answer", "completion"),
+    [
+        ("7/8", "seven eighths"),
+        ("7/8", "7 eighths"),
+        ("0.1", "one tenth"),
+        ("5/12", "five-twelfths"),
+        ("3/4", "six eighths"),
+        ("3/2", "three halves"),
+        ("1.5", "one and a half"),
+        ("2/25", "two twenty-fifths"),
+        ("7/2", "half of 7"),
+        ("200", "two hundred"),
+        ("200", "2 hundred"),
+        ("100", "a hundred"),
+        ("150", "a hundred and fifty"),
+        ("12000", "twelve thousand"),
+        ("1500000", "1.5 million"),
+        ("2500000", "two and a half million"),
+        ("2500000", "two point five million"),
+        ("1900", "nineteen hundred"),
+        ("1984", "nineteen hundred and eighty-four"),
+        ("123456", "One hundred twenty-three thousand four hundred fifty-six."),
+        ("250000", "a quarter of a million"),
+        ("6", "half a dozen"),
+        ("12", "a dozen"),
+        ("24", "two dozen"),
+        ("50", "half hundred"),
+        ("0.5", "zero point five"),
+        ("0.05", "point oh five"),
+        ("3.14", "three point one four"),
+        ("45", "fourty five"),
+        ("21", "twentyone"),
+        ("3/5", "3 out of 5"),
+        ("3/5", "three out of every five"),
+        ("3/5", "3 in 5"),
+        ("3/5", "6:10"),
+        ("3/5", r"3 \over 5"),
+        ("0.6", "sixty percent"),
+        ("0.6", "60 percent"),
+        ("60", "sixty percent"),
+        (r"20\%", "one fifth"),
+        (r"50\%", "half"),
+        ("1500", "1.5k"),
+        ("2500000", "2.5M"),
+        ("1500", "1'500"),
+        ("1500", "1’500"),
+        ("1500", "1_500"),
+        ("1500", "1.500"),
+        ("150000", "1,50,000"),
+        ("0.25", "0,25"),
+        ("2.5", "2 1/2"),
+        ("1000000", "10⁶"),
+        ("1000000", "10^{6}"),
+        ("8", "2³"),
+        ("300000", "3 × 10⁵"),
+        ("0.001", "10^-3"),
+        ("1", "once"),
+        ("2", "twice"),
+        ("0", "none"),
+        ("0", "There are no such numbers."),
+        ("12", "⑫"),
+        ("7", "❼"),
+        ("10", "1️⃣0️⃣"),
+    ],
+)
+def test_a_number_in_other_words_or_digits_is_an_abstention(reference_answer: str, completion: str) -> None:
+    assert check_mention("", reference_answer, completion) == "unparsable"
+
+
+@pytest.mark.parametrize("completion", ["forty-eight", "48 of them", "about fifty"])
+def test_a_rounding_in_words_is_an_abstention_where_the_question_asks_for_it(completion: str) -> None:
+    question = (
+        "What is 385/8, rounded to the nearest ten?" if "fifty" in completion else "To the nearest whole."
+    )
+    assert check_mention(question, "48.125", completion) == "unparsable"
+    assert check_mention("", "48.125", completion) == "incorrect"
