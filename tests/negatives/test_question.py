@@ -203,3 +203,36 @@ def test_the_rounding_that_is_asked_for_is_held(value: int, decimals: int, form:
     other = f"{round(value / 10_000, decimals) + 2 * step:.{decimals}f}"
     assert MATHEMATICS.holds_answer(question, reference, form.format(rounded))
     assert not MATHEMATICS.holds_answer(question, reference, form.format(other))
+
+
+SMALL_CHOICES = "Which is prime? (a) 4 (b) 5 (c) 6"
+LINES = "Which is prime?\na) 4\nb) 5\nc) 6"
+
+
+@pytest.mark.parametrize("question", [SMALL_CHOICES, SMALL_CHOICES.replace("(b)", "(B)").upper(), LINES])
+@pytest.mark.parametrize("reference_answer", ["B", "5"])
+@pytest.mark.parametrize(
+    ("text", "is_named"),
+    [
+        ("(b)", True),
+        (r"\boxed{b}", True),
+        (r"\boxed{(b)}", True),
+        (r"\boxed{\text{b}}", True),
+        ("b)", True),
+        ("The answer is b.", True),
+        ("option b", True),
+        ("so #### b", True),
+        ("(B)", True),
+        ("(a)", False),
+        (r"\boxed{c}", False),
+        ("a = b + c", False),
+        ("The answer is a number, b or c", False),
+    ],
+)
+def test_a_small_letter_names_a_choice_where_it_is_marked(
+    question: str, reference_answer: str, text: str, is_named: bool
+) -> None:
+    is_rejected = MATHEMATICS.check_mention(question, reference_answer, text) == "incorrect"
+    assert is_rejected is (not is_named and reference_answer == "5")  # `B` is no number
+    if is_named or reference_answer == "5":
+        assert MATHEMATICS.holds_answer(question, reference_answer, text) is is_named

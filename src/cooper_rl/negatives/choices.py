@@ -27,7 +27,7 @@ class Choice(NamedTuple):
 @lru_cache(maxsize=4096)
 def read_choice(question: str, reference_answer: str) -> Choice | None:
     """The choice that a reference answer is; None where it is a value and none of the question's choices."""
-    options = read_options(question)
+    options = read_options(question) or read_options(_SMALL_MARK.sub(_capital, question))
     answer = TEXT_COMMAND.sub(r"\1", normalise_answer(reference_answer))
     letter, written = read_letter(answer), split_choice(answer)
     if letter is not None:
@@ -39,5 +39,29 @@ def read_choice(question: str, reference_answer: str) -> Choice | None:
 
 
 def names_letter(completion: str, letter: str) -> bool:
-    """True if a letter stands alone in a completion, as a capital: `(B)`, `\\textbf{B}`, `option B`."""
-    return re.search(rf"(?<![A-Za-z]){letter}(?![A-Za-z])", completion) is not None
+    """True if a letter stands alone in a completion, as a capital: `(B)`, `\\textbf{B}`, `option B`.
+
+    A small letter is a word or a variable, unless it is marked: `(b)`, `\\boxed{b}`, `option b`.
+    """
+    if re.search(rf"(?<![A-Za-z]){letter}(?![A-Za-z])", completion):
+        return True
+    small = letter.lower()
+    return any(
+        found.lower() == small
+        for match in _MARKED_LETTER.finditer(completion)
+        for found in match.groups()
+        if found
+    )
+
+
+def _capital(mark: re.Match[str]) -> str:
+    return mark[0].upper()
+
+
+_SMALL_MARK = re.compile(r"\([a-j]\)|(?:(?<=\n)|(?<=[ ,;:]))[a-j][).](?=[\s$\\])")
+"""`(b)` or `b)` before a choice."""
+_MARKED_LETTER = re.compile(
+    r"(?<![A-Za-z])\(([A-Ja-j])\)|\\boxed\s?\{\s?(?:\\(?:text|textbf|mathrm|mathbf)\s?\{)?\s?\(?([A-Ja-j])\)?[\s}.:)]"
+    r"|(?:\b(?:[Oo]ption|[Cc]hoice|[Aa]nswer:|[Aa]nswer is)|####|^)\s?([a-j])(?:[).:](?!\w)|[ \t]*$)",
+    re.MULTILINE,
+)
