@@ -27,7 +27,7 @@ class Choice(NamedTuple):
 @lru_cache(maxsize=4096)
 def read_choice(question: str, reference_answer: str) -> Choice | None:
     """The choice that a reference answer is; None where it is a value and none of the question's choices."""
-    options = read_options(question) or read_options(_SMALL_MARK.sub(_capital, question))
+    options = _read_options(question)
     answer = TEXT_COMMAND.sub(r"\1", normalise_answer(reference_answer))
     letter, written = read_letter(answer), split_choice(answer)
     if letter is not None:
@@ -36,6 +36,16 @@ def read_choice(question: str, reference_answer: str) -> Choice | None:
         return Choice((written[0],), written[1])
     letters = tuple(letter for letter, text in options.items() if not is_another_answer("", answer, text))
     return Choice(letters, answer) if letters else None
+
+
+def choice_letters(question: str) -> tuple[str, ...]:
+    """The letters of a question's choices; where it has none that can be read, all but I, which is a word."""
+    return tuple(_read_options(question)) or tuple("ABCDEFGHJ")
+
+
+def _read_options(question: str) -> dict[str, str]:
+    """`read_options`, also of a question that writes its choices `(a) 12 (b) 16`."""
+    return read_options(question) or read_options(_SMALL_MARK.sub(_capital, question))
 
 
 def names_letter(completion: str, letter: str) -> bool:

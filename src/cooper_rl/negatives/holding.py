@@ -11,11 +11,13 @@ import re
 import unicodedata
 
 from cooper_rl.config.data import AnswerPolicy
-from cooper_rl.negatives.choices import names_letter, read_choice
+from cooper_rl.negatives.choices import choice_letters, names_letter, read_choice
 from cooper_rl.negatives.mention import check_mention
+from cooper_rl.negatives.spelled import read_words
 from cooper_rl.verdicts.answers.comparison import NUMBER_WORDS
 from cooper_rl.verdicts.answers.extraction import find_final_answer
 from cooper_rl.verdicts.answers.question import read_letter, read_precision
+from cooper_rl.verdicts.answers.text import normalise_answer
 from cooper_rl.verdicts.answers.units import TEXT_COMMAND
 from cooper_rl.verdicts.answers.verify import is_quickly_right
 from cooper_rl.verdicts.verifier import AnswerItem
@@ -26,6 +28,10 @@ MIN_LETTERS = 3
 """Letters of choices that do."""
 
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
+_NO_NUMBER = re.compile(
+    r"\b(?:(?:no|any|every|each|this|that|which|the|only|some|another|last|first|right) one|one (?:of|by)"
+    r"|once|twice|couple|pair)\b"
+)
 _NOT_WORD = re.compile(r"[\W_]+")
 _MATHEMATICS = re.compile(r"\d|\\|[π√^]")
 
@@ -103,9 +109,19 @@ def lists_answer(question: str, reference_answer: str, completion: str, /) -> bo
     own = completion.replace(question, "\n") if question.strip() else completion
     if not holds_answer(question, reference_answer, own):
         return True
-    if choice is not None and sum(names_letter(own, letter) for letter in "ABCDEFGH") >= MIN_LETTERS:
+    if (
+        choice is not None
+        and sum(names_letter(own, each) for each in choice_letters(question)) >= MIN_LETTERS
+    ):
         return True
-    return len(set(_NUMBER.findall(own))) >= MIN_NUMBERS
+    # As it is too: `100 101 102` is one number with spaces between its thousands.
+    return max(map(_count_numbers, (own, normalise_answer(own)))) >= MIN_NUMBERS
+
+
+def _count_numbers(text: str) -> int:
+    """How many different numbers a text names, in digits and in words."""
+    tokens = read_words(_NO_NUMBER.sub(" ", text.lower())).tokens
+    return len({re.sub(r"^0+(?=\d)|\.0+$", "", token) for token in tokens if token[0].isdecimal()})
 
 
 def _states_value(completion: str) -> bool:
