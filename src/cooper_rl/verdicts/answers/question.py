@@ -228,6 +228,8 @@ class Precision(NamedTuple):
     """Significant digits, at least."""
     unit: str = ""
     """In which it asks for them; an answer in another one is left to the comparison of units."""
+    is_named: bool = False
+    """The question names the significant digits, so that zeros may fill a number up: `1,230,000`."""
 
 
 # All completions of a group have one question.
@@ -240,11 +242,14 @@ def read_precision(question: str, *, reads_units: bool = True) -> Precision | No
     text = question[-MAX_QUESTION_CHARS:].lower().replace("$", "")
     if _EXACT.search(text):
         return None
+    share = "%" if _PERCENT_ASKED.search(text) else ""
     if found := _NEAREST.search(text):
-        return _nearest(found[1].replace("-", " "))
+        nearest = _nearest(found[1].replace("-", " "))
+        return nearest and nearest._replace(unit=share)
     if found := _PLACES.search(text):
         count = _COUNTS.get(found[1]) if found[1] in _COUNTS else int(found[1])
-        return Precision(count, None) if found[2] != "significant" else Precision(None, count)
+        is_significant = (found[2] or found[3] or "").startswith("s")
+        return Precision(None, count, "", True) if is_significant else Precision(count, None, share)
     if _ABOUT.search(text):
         return Precision(None, MIN_DIGITS)
     unit = _measured_unit(text) if reads_units else None
@@ -276,9 +281,11 @@ def _nearest(place: str) -> Precision | None:
 _EXACT = re.compile(r"\bexact(?:ly)?\b|\bnot (?:round|approximate|use)\b|\bsimplest (?:radical )?form\b")
 _NEAREST = re.compile(r"\bto the nearest ((?:0?\.0{0,9}1|10{0,9}|[a-z]{2,20})(?:[ -][a-z]{2,20})?)")
 _PLACES = re.compile(
-    r"\b(?:to|rounded to|with|correct to|accurate to) (\d|one|two|three|four|five|six) "
-    r"(?:(decimal|significant) )?(?:places?|digits?|figures?|decimals?)\b"
+    r"\b(?:to|rounded to|with|correct to|accurate to) (\d|one|two|three|four|five|six) ?"
+    r"(?:(?<= )(?:(decimal|sig(?:nificant|\.)?) )?(?:places?|digits?|figures?|figs?|decimals?)\b"
+    r"|d\.? ?p\b|(s\.? ?f)\b)"
 )
+_PERCENT_ASKED = re.compile(r"\bnearest (?:[a-z]{1,20} ){0,4}percent|\b(?:in|as a|what) percent(?:age)?\b")
 _ABOUT = re.compile(r"\bapproximate(?:ly)?\b|\babout (?:how|what)\b|\brounded\b|\bround your answer\b")
 _UNIT_ASKED = re.compile(
     r"\bhow many ((?:(?:square|cubic) )?[a-z]{1,12}(?:/[a-z]{1,6})?)(?![a-z])"
@@ -338,19 +345,58 @@ def rate_rounding(reference: Quantity, answer: Quantity, precision: Precision) -
     Unparsable: rounded to fewer, where the question names a unit and no digits. None: no rounding of it.
     """
     is_fraction = answer.decimals is None and not answer.digits
-    if is_fraction or not answer.value or answer.scale > 1 or reference.base or answer.base:
+    is_scaled = answer.scale > 1 and precision.decimals is None and not precision.is_named
+    if is_fraction or not answer.value or is_scaled or reference.base or answer.base:
         return None
+    if precision.unit == "%":
+        return _rate_share(reference, answer, precision.decimals or 0)
     for unit in (reference.unit, precision.unit):
         if unit and answer.unit and not same_unit(unit, answer.unit):
             return None
     if precision.decimals is not None:
         return "correct" if rounds_to(reference.value, answer.value, precision.decimals) else None
+    assert precision.digits is not None, "one of the two is given"
+    if precision.is_named and _fills_up(answer) and _has_digits(reference, answer, precision.digits):
+        return "correct"
     written = answer.decimals or 0
     num_digits = len(str(abs(int(answer.value * 10**written))))
-    assert precision.digits is not None, "one of the two is given"
-    if not rounds_to(reference.value, answer.value, written):
+    if answer.scale > 1 or not rounds_to(reference.value, answer.value, written):
         return None
     if num_digits >= precision.digits:
         return "correct"
     is_short = precision.unit and num_digits > 1 and reference.value != answer.value
     return "unparsable" if is_short else None
+
+
+def _rate_share(reference: Quantity, answer: Quantity, decimals: int) -> Verdict | None:
+    """`33%` for .3333 where the question asks for percent; without its sign `33` and `.33` may be meant."""
+    value, sign = reference.value, answer.unit == "%"
+    if answer.unit and reference.unit and not same_unit(answer.unit, reference.unit):
+        return None
+    if rounds_to(value, answer.value, decimals):
+        return "correct"
+    if sign and reference.unit != "%":
+        return "correct" if rounds_to(value * 100, answer.value, decimals) else None
+    if sign or answer.unit:
+        return None
+    share = value / 100 if reference.unit == "%" else value
+    may_be = rounds_to(share * 100, answer.value, decimals) or rounds_to(share, answer.value, decimals + 2)
+    return "unparsable" if may_be else None
+
+
+def _fills_up(answer: Quantity) -> bool:
+    """True for a number whose last zeros, or whose power of ten, say nothing of its digits."""
+    if answer.scale > 1:
+        return True
+    return answer.decimals is None and (
+        answer.digits.endswith("0") or Fraction(answer.digits) != abs(answer.value)
+    )
+
+
+def _has_digits(reference: Quantity, answer: Quantity, num_digits: int) -> bool:
+    """True if an answer is the reference answer at so many significant digits, or at some more."""
+    whole = len(str(abs(int(answer.value))))
+    decimals = _decimals_for(answer.value, num_digits) or min(0, num_digits - whole)
+    return any(
+        rounds_to(reference.value, answer.value, places) for places in range(decimals, decimals + num_digits)
+    )
