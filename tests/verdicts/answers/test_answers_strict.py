@@ -171,6 +171,17 @@ BRACKETS = [
 ]
 SEVERAL = [
     ("1000.99", "1000,99", "correct"),
+    (r"25\%", "0,25", "correct"),
+    (r"25\%", "0,26", "incorrect"),
+    ("0,25", r"25\%", "unparsable"),
+    ("14:30", "14.30", "unparsable"),
+    ("14:30", "14.31", "incorrect"),
+    ("9.05", "9:05", "unparsable"),
+    ("2/3", "0.6 repeating", "correct"),
+    ("2/3", r"0.666\text{ recurring}", "correct"),
+    ("2/3", "0.7 repeating", "incorrect"),
+    ("1/6", "0.16 repeating", "unparsable"),
+    ("0.3 repeating", "1/3", "correct"),
     ("3,456", "3456", "correct"),
     ("2", "2,2", "incorrect"),
     ("1,1", "1", "incorrect"),

@@ -87,7 +87,7 @@ def _compare_quantities(reference: Quantity, answer: Quantity, policy: AnswerPol
         return _compare_units(reference, answer, policy)
     if reference.value == answer.value:
         return AnswerCheck("correct", f"{_show(answer)} equals the reference answer")
-    if _is_percentage(reference, answer):
+    if is_percentage(reference, answer):
         return AnswerCheck("correct", f"{_show(answer)} equals the reference answer as a percentage")
     if policy.reference_rounding and _rounds_to(reference, answer):
         return AnswerCheck("correct", f"{_show(answer)} rounds to the reference answer {_show(reference)}")
@@ -153,7 +153,7 @@ def _is_nearly(reference: Quantity, answer: Quantity) -> bool:
     return is_fraction and abs(answer.value - reference.value) < reach
 
 
-def _is_percentage(reference: Quantity, answer: Quantity) -> bool:
+def is_percentage(reference: Quantity, answer: Quantity) -> bool:
     """`50%` is .5; which of the two carries the sign does not matter."""
     if (reference.unit == "%") == (answer.unit == "%"):
         return False
@@ -216,6 +216,7 @@ _RATIO = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)\s?(?::|\bto\b|\\colon)\s?(\d{1,15
 
 
 _TIME = re.compile(r"(?:[01]?\d|2[0-3]):[0-5]\d")
+_POINTED_TIME = re.compile(r"\d{1,2}\.[0-5]\d")
 _CLOCK = re.compile(r"(\d{1,2})(?::(\d\d))? ?(?:([ap])\.? ?m\.?)?", re.IGNORECASE)
 
 
@@ -252,6 +253,8 @@ def _compare_ratios(reference: str, answer: str) -> AnswerCheck | None:
                 return AnswerCheck("unparsable", f"{answer} against {reference}: ratios or times of day")
         return AnswerCheck("correct" if equal else "incorrect", f"{answer} against {reference}")
     ratio, other = (left, answer) if left else (right, reference)
+    if ratio and _TIME.fullmatch(ratio[0]) and _same_time(ratio[0], other):
+        return AnswerCheck("unparsable", f"{answer} against {reference}: a time of day or a number")
     quantity = parse_quantity(other)
     if ratio is None or quantity is None or _is_no_ratio(ratio):
         return None
@@ -259,6 +262,12 @@ def _compare_ratios(reference: str, answer: str) -> AnswerCheck | None:
         return AnswerCheck("unparsable", f"{answer} against {reference}: a ratio or a time")
     equal = _ratio_value(ratio) == quantity.value
     return AnswerCheck("correct" if equal else "incorrect", f"{answer} against {reference} as a ratio")
+
+
+def _same_time(time: str, pointed: str) -> bool:
+    """True for `14:30` and `14.30`."""
+    is_pointed = _POINTED_TIME.fullmatch(pointed) is not None
+    return is_pointed and pointed.replace(".", ":").lstrip("0") == time.lstrip("0")
 
 
 def _is_no_ratio(ratio: re.Match[str]) -> bool:

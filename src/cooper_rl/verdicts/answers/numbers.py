@@ -41,6 +41,9 @@ _REPEATING = re.compile(
     r"|\\dot\s*\{(?P<r5>\d)\}|\((?P<r6>\d{1,50})\)) ?(?P<percent>%?)"
 )
 
+_REPEATING_WORD = re.compile(r"(-?\d{1,50}\.(\d{1,50})),? ?(?:\\text ?\{ ?)?(?:repeating|recurring) ?\}?")
+"""`0.6 repeating`; which digits of `0.16 repeating` do is not said."""
+
 
 class Quantity(NamedTuple):
     """One exact number as it was written."""
@@ -65,6 +68,9 @@ def parse_quantity(text: str) -> Quantity | None:
     repeating = _REPEATING.fullmatch(text)
     if repeating:
         return _repeating(repeating)
+    told = _REPEATING_WORD.fullmatch(text)
+    if told:
+        return parse_quantity(f"{told[1]}({told[2][-1]})") if len(set(told[2])) == 1 else None
     mixed = read_mixed(text)
     if mixed is not None:
         return Quantity(mixed[0], mixed[1], None, None, "")

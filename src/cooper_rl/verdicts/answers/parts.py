@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 
-from cooper_rl.verdicts.answers.comparison import AnswerCheck, shorten
+from cooper_rl.verdicts.answers.comparison import AnswerCheck, is_percentage, shorten
 from cooper_rl.verdicts.answers.numbers import parse_quantity
 from cooper_rl.verdicts.answers.structure import VECTOR, Node
 
@@ -109,7 +109,7 @@ def _compare_with_leaf(reference: Node, answer: Node) -> AnswerCheck | None:
     """Several numbers are not one, but `1000,99` is 1000.99 and `2 and 1/2` is 2.5."""
     texts = [_as_one_number(node.text) for node in (reference, answer)]
     left, right = parse_quantity(texts[0]), parse_quantity(texts[1])
-    if left is not None and right is not None and left.value == right.value:
+    if left is not None and right is not None and (left.value == right.value or is_percentage(left, right)):
         # `3,5` as a reference answer may well be a list; nobody asks for a list with `3.5`.
         is_list = reference.kind == "list" and "." not in reference.text
         may_group = any(_THREE_DIGITS.fullmatch(node.text) for node in (reference, answer))
