@@ -138,6 +138,8 @@ def test_a_word_of_another_number_is_no_mention(reference_answer: str, completio
         (r"50\%", "half"),
         ("1500", "1.5k"),
         ("2500000", "2.5M"),
+        ("3000000", "3 mln"),
+        ("200000", "two lakhs"),
         ("1500", "1'500"),
         ("1500", "1’500"),
         ("1500", "1_500"),
@@ -161,6 +163,14 @@ def test_a_word_of_another_number_is_no_mention(reference_answer: str, completio
 )
 def test_a_number_in_other_words_or_digits_is_an_abstention(reference_answer: str, completion: str) -> None:
     assert check_mention("", reference_answer, completion) == "unparsable"
+
+
+@pytest.mark.parametrize(("reference_answer", "completion"), [("50", "half"), ("20", "1/5"), ("0.2", "20")])
+def test_a_share_is_an_abstention_where_the_question_asks_for_percent(
+    reference_answer: str, completion: str
+) -> None:
+    assert check_mention("What percent is that?", reference_answer, completion) == "unparsable"
+    assert check_mention("", reference_answer, completion) == "incorrect"
 
 
 @pytest.mark.parametrize("completion", ["forty-eight", "48 of them", "about fifty"])

@@ -33,7 +33,7 @@ _POWER = re.compile(
     r"(?:(\d{1,15}(?:\.\d{1,15})?) ?(?:\\times|\\cdot|\*|x) ?)?"
     r"(?<![\d.])(\d{1,15}(?:\.\d{1,15})?) ?(?:\^|\*\*) ?[{(]? ?(-?\d{1,3})"
 )
-_SHORT = re.compile(r"(\d{1,15}(?:\.\d{1,15})?) ?(k|m|mn|mio|b|bn|t|tn)(?![a-z])")
+_SHORT = re.compile(r"(\d{1,15}(?:\.\d{1,15})?) ?(k|m(?:n|io|il|ln)?|b(?:n|il|ln)?|tn?)(?![a-z])")
 _SHORT_SCALES = {"k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
 _PERCENT = re.compile(r"%|\bper ?cent|\bpct\b")
 ROUNDED_DECIMALS = range(-12, 7)
@@ -43,7 +43,7 @@ ROUNDED_DECIMALS = range(-12, 7)
 def check_mention(question: str, reference_answer: str, completion: str, /) -> Verdict:
     """`incorrect` where a number is the reference answer and its value is written nowhere, else `unparsable`.
 
-    Signs are not compared: `x = -3` mentions 3. Beside a percent sign `50` mentions .5, beside `million`
+    Signs are not compared: `x = -3` mentions 3. Where percent are meant `50` mentions .5, beside `million`
     `5` mentions 5,000,000. The letter of the question's choice mentions its value, and where the question
     asks for digits, so does each rounding.
     """
@@ -52,7 +52,11 @@ def check_mention(question: str, reference_answer: str, completion: str, /) -> V
         return "unparsable"
     text = completion.lower()
     value = abs(reference.value)
-    values = {value, value * 100, value / 100} if _PERCENT.search(reference_answer + text) else {value}
+    values = (
+        {value, value * 100, value / 100}
+        if _PERCENT.search(f"{question} {reference_answer} {text}".lower())
+        else {value}
+    )
     scales = {scale for word, scale in SCALES.items() if word in reference_answer + text}
     wanted = values | {value / scale for scale in scales}
     precision = read_precision(question)

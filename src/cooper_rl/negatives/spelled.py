@@ -19,7 +19,11 @@ MAX_SPELLED = 10**15
 _TOKEN = re.compile(r"[a-z]+|\d+(?:\.\d+)?|:")
 _MISSPELLED = (("fourty", "forty"), ("ninty", "ninety"))
 _NOTHING = frozenset(("no", "none", "nothing", "never", "nobody", "neither", "empty"))
-_LARGE = {**SCALES, **{f"{word}s": scale for word, scale in SCALES.items()}, "lakh": 10**5, "crore": 10**7}
+_LARGE = {
+    word + plural: scale
+    for word, scale in (*SCALES.items(), ("lakh", 10**5), ("crore", 10**7))
+    for plural in ("", "s")
+}
 _IRREGULAR = {1: "", 2: "half", 3: "third", 5: "fifth", 8: "eighth", 9: "ninth", 12: "twelfth"}
 _RATIO = re.compile(
     r"(?<![\d.])(\d{1,15}) (?:out of|in|of|over|to|from|per|divided by|by|:) (?:every |each )?"
