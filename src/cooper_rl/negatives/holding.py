@@ -119,7 +119,7 @@ def lists_answer(question: str, reference_answer: str, completion: str, /) -> bo
 
 
 def _count_numbers(text: str) -> int:
-    """How many different numbers a text names, in digits and in words."""
+    """The number of different numbers that a text names, in digits and in words."""
     tokens = read_words(_NO_NUMBER.sub(" ", text.lower())).tokens
     return len({re.sub(r"^0+(?=\d)|\.0+$", "", token) for token in tokens if token[0].isdecimal()})
 
