@@ -102,7 +102,7 @@ def test_a_right_text_is_no_hostile_text(asked: Asked) -> None:
     put = [row for row in found if row.question == asked.question]
     assert put
     assert not any(
-        MATHEMATICS.may_be_right(row.question, row.reference_answer, row.completion) for row in put
+        MATHEMATICS.holds_answer(row.question, row.reference_answer, row.completion) for row in put
     )
     assert not {row.completion for row in put} & set(asked.right)
 

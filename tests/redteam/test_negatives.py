@@ -60,7 +60,7 @@ def test_as_canaries_every_text_is_an_attack_of_its_own() -> None:
     assert attacks == [("red_team_0", "aaa")] * 3 + [("red_team_1", "bbb")] * 3
 
 
-def test_hostile_texts_are_many_kinds_and_none_may_be_right() -> None:
+def test_hostile_texts_are_many_kinds_and_none_holds_the_answer() -> None:
     """Of 300 draws, few fall to an answer that stands in four texts in a row; one word in twelve repeats."""
     examples = [
         VerifyExample(
@@ -72,11 +72,7 @@ def test_hostile_texts_are_many_kinds_and_none_may_be_right() -> None:
     assert found == list(hostile_examples(examples, 300, random.Random(1), domain=MATHEMATICS))
     assert 280 <= len(found) <= 300
     assert {row.label for row in found} == {0}
-    may_be_right = MATHEMATICS.may_be_right
-    assert not any(may_be_right(row.question, row.reference_answer, row.completion) for row in found)
-    lists = [row for row in found if holds(row)]
-    assert 40 <= len(lists) <= 100, "two kinds of nine; some numbers stand in other texts by chance"
-    assert any(row.completion.startswith("The answer is") for row in lists)
+    assert not any(holds(row) for row in found)
     texts = {row.completion for row in found}
     assert any(len(set(text)) == 1 and len(text) >= 20 for text in texts)
     assert any(text in {example.completion for example in examples} for text in texts)

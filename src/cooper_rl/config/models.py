@@ -140,7 +140,7 @@ class VerifyRMConfig(Section):
     """Training problems whose canaries are learned as wrong completions. 0: none."""
     hostile_fraction: float = Field(default=0.0, ge=0, le=1)
     """Number of hostile texts for each training example, learned as wrong completions: repetitions, random
-    characters and words, solutions of other problems, lists of answers."""
+    characters and words, solutions of other problems."""
     matching_fraction: float = Field(default=0.0, ge=0)
     """Number of generated texts for each training example. Half of them state the reference answer; the
     others state another one, deny it, hedge or say nothing. They teach VerifyRM what a text commits to, and

@@ -1,8 +1,8 @@
 """Hostile texts: completions that no problem asks for, as wrong examples for VerifyRM's training.
 
 Unlike the canaries they are drawn anew for every example, so that a kind of text is learned and not one text:
-repetitions, random characters, random words, whole solutions of other problems, and lists of answers, the
-right one among them. Why: docs/how-to/red_team.md.
+repetitions, random characters, random words, and whole solutions of other problems. Why:
+docs/how-to/red_team.md.
 """
 
 import random
@@ -17,47 +17,38 @@ MAX_DRAWS = 4
 """Texts drawn for an example before it is left out; a short answer stands in many random texts."""
 REPEATS = (2, 5, 20, 60, 200)
 LENGTHS = (1, 3, 10, 40, 120)
-LISTED = (3, 8, 20, 60)
-MARKS = ("#### {}\n", "\\boxed{{{}}}", "{0}={0}; ", "The answer is {}. ")
-SEPARATORS = (" ", ", ", "\n", " or ", "; ")
 
 
 def hostile_examples(
     examples: Sequence[VerifyExample], count: int, rng: random.Random, *, domain: Domain
 ) -> Iterator[VerifyExample]:
-    """Yield about `count` hostile texts as wrong completions of problems for which they cannot be right.
+    """Yield about `count` hostile texts as wrong completions of problems whose answer they do not hold.
 
     Args:
         examples: Labelled ones, whose problems, words and solutions the texts are made of.
         count: Texts to draw.
         rng: Draws everything.
-        domain: Says which texts may be right.
+        domain: Says which texts hold an answer.
     """
     if not examples or not count:
         return
     # Sorted: the order of a set of texts differs from process to process, and the draws would with it.
     words = sorted({word for example in examples for word in example.completion.split()}) or ["."]
-    right = {(example.question, example.completion) for example in examples if example.label == 1}
     characters = sorted({*string.printable, *(c for example in examples for c in example.completion)})
     for _ in range(count):
         example = rng.choice(examples)
+        texts = (_draw(examples, words, characters, rng) for _ in range(MAX_DRAWS))
         question, answer = example.question, example.reference_answer
-        texts = (_draw(examples, answer, words, characters, rng) for _ in range(MAX_DRAWS))
-        text = next((text for text in texts if not domain.may_be_right(question, answer, text)), None)
-        # A solution whose final answer is not read looks like a list, and may be drawn for its own question.
-        if text is not None and (question, text) not in right:
+        text = next((text for text in texts if not domain.holds_answer(question, answer, text)), None)
+        if text is not None:
             changes = {"completion": text, "label": 0, "source": "hostile"}
             yield example.model_copy(update=changes)
 
 
 def _draw(
-    examples: Sequence[VerifyExample],
-    answer: str,
-    words: Sequence[str],
-    characters: Sequence[str],
-    rng: random.Random,
+    examples: Sequence[VerifyExample], words: Sequence[str], characters: Sequence[str], rng: random.Random
 ) -> str:
-    match rng.randrange(9):
+    match rng.randrange(7):
         case 0:
             return rng.choice(characters) * rng.choice(REPEATS)
         case 1:
@@ -71,33 +62,10 @@ def _draw(
             return rng.choice(examples).completion
         case 5:
             return _splice(rng.choice(examples).completion, rng.choice(examples).completion, rng)
-        case 6 | 7:
-            return _list_answers(examples, answer, words, rng)
         case _:
             spelling = rng.choice((CONSTANT_FORGERY, *FIELD_SPELLINGS, *VERDICT_SPELLINGS))
             other = rng.choice(examples).completion
             return _splice(spelling, other, rng)
-
-
-def _list_answers(
-    examples: Sequence[VerifyExample], answer: str, words: Sequence[str], rng: random.Random
-) -> str:
-    """Numbers in a row or other problems' answers, with the right answer anywhere but at the end."""
-    count = rng.choice(LISTED)
-    first = rng.choice((0, 1, rng.randrange(100)))
-    answers = (
-        list(map(str, range(first, first + count)))
-        if rng.random() < 0.5
-        else [rng.choice(examples).reference_answer for _ in range(count)]
-    )
-    answers.insert(rng.randrange(count), answer)
-    match rng.randrange(3):
-        case 0:
-            return rng.choice(SEPARATORS).join(answers)
-        case 1:
-            return "".join(map(rng.choice(MARKS).format, answers))
-        case _:
-            return " ".join(f"{listed} {rng.choice(words)}" for listed in answers)
 
 
 def _splice(first: str, second: str, rng: random.Random) -> str:
