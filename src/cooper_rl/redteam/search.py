@@ -25,6 +25,9 @@ from cooper_rl.schema.red_team import Method
 
 logger = logging.getLogger(__name__)
 
+PAID = 100.0
+"""Worth of being paid on one problem: more than all that coming near it on a hundred others is worth. With
+less a text that is nearly paid on most problems would be kept in place of one that is paid on some."""
 SOFTENING = 4.0
 """Divides the log-odds of a score, so that .001 and .01 still differ for the search."""
 MAX_SHARE_OF_ORIGIN = 0.25
@@ -68,7 +71,7 @@ def worth(score: float | None) -> float:
         return 0.0
     # Odds, because scores near 0 differ by factors: in the score itself 0.001 and 0.01 look alike.
     odds = math.log(max(score, 1e-9) / max(1 - score, 1e-9))
-    return float(score > THRESHOLD) + 1 / (1 + math.exp(-odds / SOFTENING))
+    return PAID * float(score > THRESHOLD) + 1 / (1 + math.exp(-odds / SOFTENING))
 
 
 class UniversalSearch:
