@@ -109,6 +109,10 @@ class Template:
         """The places of question, reference answer and completion in an input's order."""
         return (0, 2, 1) if self.reference_last else (0, 1, 2)
 
+    def read_completion(self, item: tuple[str, str, str]) -> str:
+        """The text that is read of an item's completion, its parts on lines of their own."""
+        return "\n".join(cut_fields(item, self.cut_completion).completion)
+
     def encode(self, items: Iterable[tuple[str, str, str]]) -> list[list[int]]:
         """Token ids of (question, reference answer, completion), one list per item.
 

@@ -35,7 +35,7 @@ from cooper_rl.models.policy import (
     save_folder,
 )
 from cooper_rl.models.precision import Compute, is_bfloat16
-from cooper_rl.models.template import Template, add_template, cut_fields, open_template
+from cooper_rl.models.template import Template, add_template, open_template
 from cooper_rl.models.verify_rm_card import write_card
 from cooper_rl.models.veto import veto_of
 from cooper_rl.schema.data import VerifyExample
@@ -120,8 +120,7 @@ class VerifyRM:
         if self.veto is None:
             return False
         item = VerifyItem(*map(replace_surrogates, item))
-        read = "\n".join(cut_fields(item, self.template.cut_completion).completion)
-        return self.veto(*item, read)
+        return self.veto(*item, self.template.read_completion(item))
 
     def compared(self, item: VerifyItem, *, epoch: int | None = None) -> list[VerifyItem]:
         """The item, and what its score is compared with (`Decoys.rivals`)."""
