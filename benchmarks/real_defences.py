@@ -20,9 +20,9 @@ from benchmarks.red_team import MANY, show_rate
 from benchmarks.verify_rm_real_data import SETTINGS, split, train
 from cooper_rl.config.load import load
 from cooper_rl.config.root import Config
+from cooper_rl.domains.veto import note_veto
 from cooper_rl.machine.device import pick_device
 from cooper_rl.models.verify_rm import load_verify_rm, save_verify_rm
-from cooper_rl.models.veto import note_veto
 from cooper_rl.progress import show_log
 from cooper_rl.records.files import read_report, write_records
 from cooper_rl.schema.data import Problem, VerifyExample

@@ -14,12 +14,12 @@ from cooper_rl.checkpoints import run_state
 from cooper_rl.checkpoints.manifest import MANIFEST, dump_manifest
 from cooper_rl.checkpoints.reading import read_manifest
 from cooper_rl.config.models import ScratchModel
+from cooper_rl.domains.veto import note_veto
 from cooper_rl.errors import ConfigError, DataError, WriteConflictError
 from cooper_rl.models import precision
 from cooper_rl.models.decoys import add_decoys
 from cooper_rl.models.template import note_reading
 from cooper_rl.models.verify_rm import VerifyItem, VerifyRM, make_from_scratch, save_verify_rm
-from cooper_rl.models.veto import note_veto
 from cooper_rl.storage.local import LocalStore
 from cooper_rl.training import gate
 from tests.api.rewarding import HELD_OUT, PROBLEMS, REPLAY, RULE, answers, ask, make_reward, same_weights

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from torch.nn import functional
 
 from cooper_rl.domains.mathematics import MATHEMATICS
+from cooper_rl.domains.veto import note_veto
 from cooper_rl.models.decoys import add_decoys
 from cooper_rl.models.verify_rm import VerifyItem, VerifyRM
-from cooper_rl.models.veto import note_veto
 from cooper_rl.redteam.gradients import GradientGuide, find_span, token_gradient
 from cooper_rl.redteam.journal import Journal
 from cooper_rl.redteam.oracle import Oracle

@@ -35,6 +35,7 @@ from cooper_rl.checkpoints.versions import VERIFY_RM, recorded_precision, say_di
 from cooper_rl.config.section import flatten
 from cooper_rl.distributed.trainable import SingleProcess
 from cooper_rl.domains.open import default_domain
+from cooper_rl.domains.veto import KEY as VETO
 from cooper_rl.errors import ConfigError, CooperError, HackingError
 from cooper_rl.machine.scratch import scratch_folder
 from cooper_rl.method.questions import question_key
@@ -42,7 +43,6 @@ from cooper_rl.models.decoys import KEY as DECOYS
 from cooper_rl.models.precision import settle
 from cooper_rl.models.template import KEY as TEMPLATE
 from cooper_rl.models.verify_rm import VerifyItem, VerifyRM, load_verify_rm
-from cooper_rl.models.veto import KEY as VETO
 from cooper_rl.run.alarms import ask_monitor
 from cooper_rl.run.identity import MAY_DIFFER, SERVER_KEYS, folder_sha256
 from cooper_rl.schema.data import Pairing, PreferencePair

@@ -8,6 +8,5 @@ budget       seconds of a step, estimated
 folder_check  what a folder lacks, before weights are loaded; hub_check: what a hub name lacks
 muon         optimiser for models from scratch
 decoys       other reference answers that a score is compared with
-veto         completions that the domain's rules are certain are wrong
 template     separators of VerifyRM's input   verify_rm_card  the README.md of a VerifyRM folder
 """

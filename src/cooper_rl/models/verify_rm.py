@@ -18,6 +18,7 @@ from transformers import AutoModelForSequenceClassification
 
 from cooper_rl.config.models import ScratchModel
 from cooper_rl.domains.base import Refutes
+from cooper_rl.domains.veto import veto_of
 from cooper_rl.errors import ModelError, TrainingError
 from cooper_rl.machine.memory import explains_memory
 from cooper_rl.method.metrics import binary_scores
@@ -37,7 +38,6 @@ from cooper_rl.models.policy import (
 from cooper_rl.models.precision import Compute, is_bfloat16
 from cooper_rl.models.template import Template, add_template, open_template
 from cooper_rl.models.verify_rm_card import write_card
-from cooper_rl.models.veto import veto_of
 from cooper_rl.schema.data import VerifyExample
 from cooper_rl.schema.reports import BinaryScores
 from cooper_rl.schema.texts import replace_surrogates
@@ -112,7 +112,7 @@ class VerifyRM:
         return veto_of(self.model)
 
     def is_vetoed(self, item: VerifyItem) -> bool:
-        """True if the score is 0 by the veto (`models/veto.py`).
+        """True if the score is 0 by the veto (`domains/veto.py`).
 
         An answer where VerifyRM does not read is no reason to pay what stands elsewhere: a universal text
         could hide a list of all answers in the middle, which is cut away.

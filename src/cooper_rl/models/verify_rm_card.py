@@ -3,10 +3,10 @@
 from pathlib import Path
 from typing import Any
 
+from cooper_rl.domains.veto import KEY as VETO_KEY
 from cooper_rl.errors import DataError
 from cooper_rl.models.decoys import KEY as DECOYS
 from cooper_rl.models.template import KEY, noted_domain
-from cooper_rl.models.veto import KEY as VETO_KEY
 from cooper_rl.records.written import rewrite
 from cooper_rl.schema.reports import BinaryScores
 

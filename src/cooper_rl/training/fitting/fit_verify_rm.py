@@ -20,6 +20,7 @@ from cooper_rl.config.models import VerifyRMConfig
 from cooper_rl.distributed.trainable import SingleProcess
 from cooper_rl.domains.base import Domain
 from cooper_rl.domains.open import default_domain
+from cooper_rl.domains.veto import note_veto
 from cooper_rl.errors import TrainingError
 from cooper_rl.machine.memory import describe, is_out_of_memory
 from cooper_rl.method.losses import label_loss
@@ -28,7 +29,6 @@ from cooper_rl.models.muon import MuonWithAdamW
 from cooper_rl.models.packed.packing import count_packed
 from cooper_rl.models.template import note_reading
 from cooper_rl.models.verify_rm import VerifyItem, VerifyRM, score_examples
-from cooper_rl.models.veto import note_veto
 from cooper_rl.progress import Progress
 from cooper_rl.schema.data import VerifyExample
 from cooper_rl.training.fitting.curriculum import Keep, plan_lessons

@@ -9,12 +9,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cooper_rl.domains import veto
 from cooper_rl.domains.mathematics import MATHEMATICS
+from cooper_rl.domains.veto import KEY, note_veto
 from cooper_rl.errors import ConfigError, ModelError
-from cooper_rl.models import veto
 from cooper_rl.models.decoys import add_decoys
 from cooper_rl.models.verify_rm import VerifyItem, VerifyRM, load_verify_rm, save_verify_rm
-from cooper_rl.models.veto import KEY, note_veto
 from cooper_rl.negatives.text_attacks import CONSTANT_FORGERY
 from cooper_rl.redteam.library import LIBRARY, QUESTION
 from cooper_rl.tiny.problems import generate_problems
