@@ -12,7 +12,6 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -256,14 +255,12 @@ class SharedVerifyRM(VerifyRM):
 
     optimizer: Trainable
 
-    def _score(
-        self, items: Sequence[VerifyItem], max_tokens_per_batch: int, *, with_veto: bool
-    ) -> list[float]:
-        own = partial(super()._score, max_tokens_per_batch=max_tokens_per_batch, with_veto=with_veto)
+    def _score(self, items: Sequence[VerifyItem], max_tokens_per_batch: int) -> list[float]:
+        own = super()._score
         # Scoring uses the weights, which ZeRO 3 has divided; gathering is collective, so ranks without
         # items of their own enter too.
         with self.optimizer.gather():
-            return self.optimizer.ranks.share(items, own)
+            return self.optimizer.ranks.share(items, lambda share: own(share, max_tokens_per_batch))
 
 
 TRAINERS.register("zero", Zero)

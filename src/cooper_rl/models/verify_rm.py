@@ -193,14 +193,14 @@ class VerifyRM:
             f"lower cooper.max_tokens_per_batch={max_tokens_per_batch} (that of labelled examples is fixed), "
             "or end what else runs on this device"
         )
+        places = [place for place, item in enumerate(items) if not (with_veto and self.is_vetoed(item))]
+        scores = [0.0] * len(items)
         with explains_memory("VerifyRM's scores", remedy):
-            scores = [
-                score
-                for start in range(0, len(items), ENCODED_TOGETHER)
-                for score in self._score(
-                    items[start : start + ENCODED_TOGETHER], max_tokens_per_batch, with_veto=with_veto
-                )
-            ]
+            for start in range(0, len(places), ENCODED_TOGETHER):
+                judged = places[start : start + ENCODED_TOGETHER]
+                own = self._score([items[place] for place in judged], max_tokens_per_batch)
+                for place, score in zip(judged, own, strict=True):
+                    scores[place] = score
         for item, score in zip(items, scores, strict=True):
             if score != score:
                 raise TrainingError(
@@ -209,17 +209,12 @@ class VerifyRM:
                 )
         return scores
 
-    def _score(
-        self, items: Sequence[VerifyItem], max_tokens_per_batch: int, *, with_veto: bool
-    ) -> list[float]:
-        judged = [index for index, item in enumerate(items) if not (with_veto and self.is_vetoed(item))]
-        groups = self.encode_compared([items[index] for index in judged])
+    def _score(self, items: Sequence[VerifyItem], max_tokens_per_batch: int) -> list[float]:
+        groups = self.encode_compared(items)
         logits = torch.zeros(len(groups), dtype=torch.float32, device="cpu")
         for batch in self.split(groups, max_tokens_per_batch):
             logits[batch] = self.counted_logits([groups[index] for index in batch]).cpu()
-        scores = torch.zeros(len(items), dtype=torch.float32, device="cpu")
-        scores[judged] = torch.sigmoid(logits)
-        return scores.tolist()
+        return torch.sigmoid(logits).tolist()
 
 
 def score_examples(
