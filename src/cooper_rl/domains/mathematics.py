@@ -8,7 +8,7 @@ from cooper_rl.domains.base import Domain
 from cooper_rl.method.prompts import ChatPrompt
 from cooper_rl.negatives.answer_attacks import ATTACKS
 from cooper_rl.negatives.canaries import CanaryWriter, make_canaries
-from cooper_rl.negatives.holding import holds_answer, lists_answer, states_answer
+from cooper_rl.negatives.holding import holds_answer, is_found_by_value, lists_answer, states_answer
 from cooper_rl.negatives.matching import matching_examples
 from cooper_rl.negatives.mention import check_mention
 from cooper_rl.negatives.perturb import Perturber
@@ -74,8 +74,7 @@ def refutes(question: str, reference_answer: str, completion: str, read: str, /)
     # A last line need not be an answer: `Check: 12 - 7 = 5`.
     if verdict == "incorrect" and found is not None and found.marker != "last line":
         return True
-    given = (question, reference_answer, read)
-    if check_mention(*given) != "incorrect" or holds_answer(*given):
+    if not is_found_by_value(question, reference_answer) or holds_answer(question, reference_answer, read):
         return False
     # Of two numbers the rule verifier abstains where one may be the other, rounded or in another unit.
     is_number = found is not None and parse_quantity(normalise_answer(found.text)) is not None

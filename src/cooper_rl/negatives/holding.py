@@ -52,9 +52,14 @@ def mentions_answer(question: str, reference_answer: str, completion: str) -> bo
 
 
 def _mentions(question: str, answer: str, completion: str) -> bool:
-    if check_mention(question, answer, "") == "incorrect":  # a number, which can be looked for by value
+    if is_found_by_value(question, answer):
         return check_mention(question, answer, completion) != "incorrect"
     return _mentions_words(question, answer, completion)
+
+
+def is_found_by_value(question: str, reference_answer: str) -> bool:
+    """True for a number, which can be looked for by value: an empty completion lacks it for certain."""
+    return check_mention(question, reference_answer, "") == "incorrect"
 
 
 def _mentions_words(question: str, answer: str, completion: str) -> bool:
@@ -104,10 +109,10 @@ def lists_answer(question: str, reference_answer: str, completion: str, /) -> bo
     if states_answer(question, reference_answer, completion):
         return False
     choice = read_choice(question, reference_answer)
-    if choice is None and check_mention(question, reference_answer, "") != "incorrect":
+    if choice is None and not is_found_by_value(question, reference_answer):
         return False
     own = completion.replace(question, "\n") if question.strip() else completion
-    if not holds_answer(question, reference_answer, own):
+    if own != completion and not holds_answer(question, reference_answer, own):
         return True
     if (
         choice is not None
