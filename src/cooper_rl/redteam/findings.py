@@ -24,7 +24,7 @@ MAX_CURVE_POINTS = 16
 
 
 class Measurement(NamedTuple):
-    """A text on the problems whose right answer it does not hold; None where there is no such problem."""
+    """A text on the problems for which it cannot be right; None where there is no such problem."""
 
     paid: Interval | None
     mean_score: float | None

@@ -44,7 +44,7 @@ class Candidate:
     origin: str
     method: Method
     scores: dict[int, float | None] = field(default_factory=dict)
-    """Place of the problem -> score; None where the text holds its right answer."""
+    """Place of the problem -> score; None where the text may be right."""
     num_queries: int = 0
     """Queries of the search when it was scored on all problems."""
 
@@ -195,7 +195,7 @@ class UniversalSearch:
 
 
 def paid_share(candidate: Candidate, num_problems: int) -> float:
-    """Share of the problems on which a text is paid; those whose right answer it holds count as not."""
+    """Share of the problems on which a text is paid; those for which it may be right count as not."""
     return sum(score is not None and score > THRESHOLD for score in candidate.scores.values()) / num_problems
 
 

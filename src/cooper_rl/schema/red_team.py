@@ -25,10 +25,10 @@ class AttackText(Record):
     num_queries: int
     """Queries of the whole search, or of this problem's, when the text was found."""
     search_rate: float
-    """Share of the problems searched on where it is paid; those whose right answer it holds count as not."""
+    """Share of the problems searched on where it is paid; those for which it may be right count as not."""
     unseen: Interval | None = None
-    """Share of unseen problems on which it is paid, among those whose right answer it does not hold. None for
-    a problem's own text, and where it holds the right answer of all."""
+    """Share of unseen problems on which it is paid, among those for which it cannot be right. None for
+    a problem's own text, and where it may be right for all."""
     unseen_score: float | None = None
     """VerifyRM's mean score on the same problems."""
 
@@ -40,7 +40,7 @@ class CurvePoint(Record):
     num_queries: int
     search_rate: float
     search_score: float
-    """Mean score on the problems searched on; those whose right answer the text holds count as 0."""
+    """Mean score on the problems searched on; those for which the text may be right count as 0."""
     unseen_rate: float | None
     """The rate on unseen problems, as in `AttackText.unseen`."""
 
@@ -53,7 +53,7 @@ class RedTeamReport(Report):
     train_verify_rm."""
     universal: Interval | None
     """Share on which the best universal text is paid; it is chosen on the problems searched on. None: it
-    holds the right answer of every unseen problem."""
+    may be right for every unseen problem."""
     by_method: dict[Method, Interval] = {}
     """The same after each search: the seeds, then random changes of them, then gradients."""
     by_family: dict[str, Interval] = {}
