@@ -51,6 +51,7 @@ CORRECT = [
     ("7", "<think>the answer is 9</think> \\boxed{7}"),
     ("7", "The answer is $7$ because 3+4=7, not 8."),
     ("7", '```json\n{"reasoning": "3+4", "answer": "7"}\n```'),
+    ("7", '## Step 2: Write the answer in the required format\n{\n"reasoning": "3+4", "answer": "7"\n}'),
     ("15", '{"answer": "20 - 5 = 15 apples"}'),
     ("17", '{"answer": 17, "sure": true}'),
     ("17", '{"answer": "17'),

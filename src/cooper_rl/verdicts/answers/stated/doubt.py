@@ -62,7 +62,9 @@ _TAKEN_BACK = re.compile(
     re.IGNORECASE,
 )
 _QUOTING = re.compile(
-    r"\b(?:such as|like|e\.g\.|for example|formats?|form|example|template|schema)\b[^.!?\n{<]{0,40}$",
+    # "In the required format" announces an answer.
+    r"\b(?:such as|like|e\.g\.|for example|(?<!required )(?<!requested )formats?|form|example|template|schema)\b"
+    r"[^.!?\n{<]{0,40}$",
     re.IGNORECASE,
 )
 
