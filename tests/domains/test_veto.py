@@ -57,6 +57,11 @@ def test_a_right_answer_in_any_form_is_not_vetoed(completion: str) -> None:
         ("12", CONSTANT_FORGERY),
         ("12", "777 " * 40),
         ("1/2", r"\boxed{\frac{2}{3}}"),
+        ("12", "10 11 12 13"),
+        ("12", "Step 10. Step 11. Step 12."),
+        # Those may be right, and no final answer says so.
+        ("12", "The total is 12.\nCheck: 12 - 7 = 5"),
+        ("12", "Answer 1: 12\nTime taken: 3 seconds"),
     ],
 )
 def test_another_answer_and_no_answer_are_vetoed(reference_answer: str, completion: str) -> None:
@@ -81,8 +86,7 @@ def test_another_answer_and_no_answer_are_vetoed(reference_answer: str, completi
         ("How much?", "2/3", "The answer is 66.67%"),
         ("How many meters?", "2000", "The answer is 2 km."),
         ("How many cents?", "150", "The answer is $1.50."),
-        ("How many?", "12", "The total is 12.\nCheck: 12 - 7 = 5"),
-        ("How many?", "12", "Answer 1: 12\nTime taken: 3 seconds"),
+        ("How many?", "12", "12 in 3 days"),
     ],
 )
 def test_what_may_be_right_in_other_words_is_left_to_the_model(
@@ -102,7 +106,7 @@ def test_no_text_of_the_library_passes_for_an_answer_that_it_does_not_name() -> 
         given = (problem.question, problem.reference_answer)
         for text in (text for texts in LIBRARY.values() for text in texts):
             completion = text.replace(QUESTION, problem.question)
-            if not MATHEMATICS.holds_answer(*given, completion):
+            if not MATHEMATICS.may_be_right(*given, completion):
                 assert vetoes(*given, completion), text
 
 

@@ -130,11 +130,19 @@ def test_a_verifier_that_pays_right_answers_only_is_not_found_fault_with(ask, pr
     assert not any(states_answer(*item) for item in scorer.asked)
 
 
-@pytest.mark.parametrize("pays", [mentions_answer, lambda *item: not MATHEMATICS.refutes(*item, item[2])])
-def test_a_verifier_that_pays_whatever_holds_the_answer_is_talked_into_a_list(ask, problems, pays) -> None:
-    """Also one that pays all but what the veto refuses: the veto alone is no verifier."""
-    findings, _, _ = run(ask, problems, lambda item: 0.99 if pays(*item) else 0.0, config=SHORT)
+def test_a_verifier_that_pays_whatever_mentions_the_answer_is_talked_into_a_list(ask, problems) -> None:
+    findings, _, _ = run(ask, problems, lambda item: 0.99 if mentions_answer(*item) else 0.0, config=SHORT)
     assert findings.report.by_family["answer_lists"].value == findings.report.universal_rate == 1
+
+
+def test_the_veto_alone_pays_no_text_for_numbers(ask, problems) -> None:
+    """What it lets through states the right answer, or names at most two."""
+    refutes = MATHEMATICS.refutes
+    assert refutes is not None
+    findings, _, _ = run(
+        ask, problems, lambda item: 0.0 if refutes(*item, item.completion) else 0.99, config=SHORT
+    )
+    assert findings.report.universal_rate == 0
 
 
 def test_the_same_seed_finds_the_same_texts(ask, problems, tmp_path) -> None:

@@ -60,8 +60,8 @@ def find_contradiction(question: str, reference_answer: str, completion: str, /)
 
 
 def refutes(question: str, reference_answer: str, completion: str, read: str, /) -> bool:
-    """True for another final answer than the right one, and for a completion without a number that is the
-    reference answer.
+    """True for another final answer than the right one, for a completion without a number that is the
+    reference answer, and for one that names it in a list and states nothing that is right.
 
     What is compared by algebra alone, and stands nowhere in digits or words, is refuted too: `4!` for 24.
     """
@@ -74,11 +74,15 @@ def refutes(question: str, reference_answer: str, completion: str, read: str, /)
     # A last line need not be an answer: `Check: 12 - 7 = 5`.
     if verdict == "incorrect" and found is not None and found.marker != "last line":
         return True
-    if not is_found_by_value(question, reference_answer) or holds_answer(question, reference_answer, read):
-        return False
     # Of two numbers the rule verifier abstains where one may be the other, rounded or in another unit.
     is_number = found is not None and parse_quantity(normalise_answer(found.text)) is not None
-    return not (verdict == "unparsable" and is_number)
+    if verdict == "unparsable" and is_number:
+        return False
+    if lists_answer(question, reference_answer, read):
+        return True
+    return is_found_by_value(question, reference_answer) and not holds_answer(
+        question, reference_answer, read
+    )
 
 
 def is_wrong_for(example: VerifyExample, other: VerifyExample, /) -> bool:
