@@ -63,8 +63,8 @@ _TAKEN_BACK = re.compile(
 )
 _QUOTING = re.compile(
     # "In the required format" announces an answer.
-    r"\b(?:such as|like|e\.g\.|for example|(?<!required )(?<!requested )formats?|form|example|template|schema)\b"
-    r"[^.!?\n{<]{0,40}$",
+    r"\b(?:such as|like|e\.g\.|for example|(?<!required )(?<!requested )formats?|form|example|template"
+    r"|schema)\b[^.!?\n{<]{0,40}$",
     re.IGNORECASE,
 )
 
