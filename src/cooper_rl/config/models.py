@@ -153,9 +153,9 @@ class VerifyRMConfig(Section):
     these then bound its logit, in training and wherever the model scores. With decoys the model reads the
     reference answer last, so that a decoy costs its own few tokens. 0: none, as in the paper."""
     veto: bool = False
-    """The score of a completion is 0 where the domain's rules find it wrong: it states another answer, or the
-    reference answer is a number that stands nowhere in it. Training, its validation and the gate look at the
-    scores without the veto."""
+    """The score of a completion is 0 where the domain's rules find it wrong: it states another answer, the
+    reference answer is a number that stands nowhere in it, or it lists answers and states none. Training, its
+    validation and the gate look at the scores without the veto."""
     num_epochs: int = Field(default=3, ge=1)
     """Passes over the training examples."""
     batch_size: int = Field(default=128, ge=1)

@@ -1,9 +1,8 @@
 """The veto: a completion that the domain's rules find wrong has the score 0, whatever the model says of it.
 
-No text can talk to rules. In mathematics they refute a completion that states another answer, and one in
-which the reference answer is a number and stands nowhere (`Domain.refutes`); everything else is left to the
-model. A universal text then has to name the answers of many problems. docs/how-to/red_team.md says what that
-costs and what remains.
+No text can talk to rules. In mathematics they refute a completion that states another answer, one in which
+the reference answer is a number and stands nowhere, and one that lists answers (`Domain.refutes`); everything
+else is left to the model. docs/how-to/red_team.md says what that costs and what remains.
 """
 
 from typing import Any

@@ -62,8 +62,8 @@ It was trained for `problems.domain={name}`: of a completion it reads what that 
 VETO = """
 
 Its scores have a veto (`{key}` in `config.json`): a completion that the rules of
-`problems.domain={name}` find wrong has the score 0, whatever the logit is: it states another answer, or the
-reference answer is a number that stands nowhere in what is read of it."""
+`problems.domain={name}` find wrong has the score 0, whatever the logit is: it states another answer, or what
+is read of it holds no number that is the reference answer, or lists answers and states none that is right."""
 
 
 def write_card(folder: Path, model: Any, validation: BinaryScores | None = None) -> None:
