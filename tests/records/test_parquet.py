@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
+from cooper_rl.errors import DataError
 from cooper_rl.records.batches import in_batches
 from cooper_rl.records.files import read_records, read_rows, write_records
+from cooper_rl.records.parquet import read_parquet
 from cooper_rl.schema.data import Label
 
 LABEL = Label(
@@ -72,3 +75,10 @@ def test_numbers_of_32_bits_are_those_that_were_written(tmp_path: Path) -> None:
     found = [row.value for row in read_rows(tmp_path / "rows.parquet")]
     assert [row["answer"] for row in found] == [0.1, None, 3.3]
     assert [row["inner"] for row in found] == [{"x": [0.1, None], "y": "a"}, None, {"x": None, "y": "b"}]
+
+
+def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
+    columns = [pa.array(["1+1?"]), pa.array(["2"]), pa.array(["3"])]
+    pq.write_table(pa.table(columns, names=["question", "answer", "answer"]), tmp_path / "x.parquet")
+    with pytest.raises(DataError, match=r"x\.parquet: has more than one column 'answer'; rename all but one"):
+        list(read_parquet(tmp_path / "x.parquet", is_limited=False))

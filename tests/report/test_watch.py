@@ -80,6 +80,8 @@ def test_only_this_machines_own_name_and_one_page_are_answered(tmp_path: Path) -
     assert main(["watch", str(tmp_path / "absent"), "--write", str(tmp_path / "page.html")]) == 2
     with pytest.raises(ConfigError, match=r"--port 99999: cannot be used \(.*0-65535"):
         Watcher(tmp_path, port=99999)
+    with pytest.raises(ConfigError, match=r"no folder \(File name too long\); give the --output of a run"):
+        Watcher(tmp_path / ("n" * 300), port=0)
 
 
 def test_arms_and_iterations_of_a_pipeline_are_told_apart(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """Parquet files, read and written a few rows at a time, whatever the size of their row groups."""
 
 import json
-from collections.abc import Callable, Generator, Iterator
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -27,7 +28,8 @@ def read_parquet(path: Path, *, is_limited: bool) -> Iterator[Any]:
     """Yield every row as a dict.
 
     Raises:
-        DataError: the file is not Parquet or, where it is limited, holds too much.
+        DataError: the file is not Parquet, has two columns with one name or, where it is limited, holds too
+            much.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -37,6 +39,7 @@ def read_parquet(path: Path, *, is_limited: bool) -> Iterator[Any]:
         with pq.ParquetFile(path, buffer_size=READ_BUFFER_BYTES, pre_buffer=False) as file:
             if is_limited:
                 _check_size(path, num_rows=file.metadata.num_rows)
+            _check_columns(path, file.schema_arrow.names)
             narrow = _narrow(pa.struct(list(file.schema_arrow)))
             # In batches, since a few bytes of the file may unfold into any number in memory.
             for batch in file.iter_batches(batch_size=READ_ROWS, use_threads=False):
@@ -46,6 +49,13 @@ def read_parquet(path: Path, *, is_limited: bool) -> Iterator[Any]:
                 yield from batch.to_pylist() if narrow is None else map(narrow, batch.to_pylist())
     except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
         raise DataError(f"{path}: not a readable Parquet file ({error}); write it again") from error
+
+
+def _check_columns(path: Path, names: Sequence[str]) -> None:
+    """Refuse columns with one name: a row that is a dict keeps the last of them."""
+    twice = sorted(name for name, count in Counter(names).items() if count > 1)
+    if twice:
+        raise DataError(f"{path}: has more than one column {', '.join(map(repr, twice))}; rename all but one")
 
 
 def _narrow(kind: Any) -> Callable[[Any], Any] | None:

@@ -49,7 +49,11 @@ def check_folder(folder: Path) -> None:
     Raises:
         ConfigError: names it.
     """
-    if not folder.is_dir():
+    try:
+        is_folder = folder.is_dir()
+    except OSError as error:  # a name that no file system takes
+        raise ConfigError(f"{folder}: no folder ({error.strerror}); give the --output of a run") from error
+    if not is_folder:
         raise ConfigError(f"{folder}: no such folder; give the --output of a run or of an experiment")
 
 
