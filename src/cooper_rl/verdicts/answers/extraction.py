@@ -239,7 +239,11 @@ def _read_content(content: str) -> str:
     return read_sentence(content) or content
 
 
-_HASHES = re.compile(r"####[ \t]*([^\n]*)")
+_HASHES = re.compile(
+    # A heading is no answer.
+    r"####(?![ \t]*\*{0,2}(?:step|part|solution|explanation|check)\b)[ \t]*([^\n]*)",
+    re.IGNORECASE,
+)
 
 
 def _hashes(text: str) -> _Candidate | None:
@@ -253,10 +257,12 @@ def _hashes(text: str) -> _Candidate | None:
     return _Candidate(last.start(), last.end(), FinalAnswer(sentence, "####"))
 
 
-_FINAL = re.compile(r"final answer\b[^\n:：.]{0,60}?(?:\bis\b|[:：])[*:\s]*", re.IGNORECASE)
+_MERELY = r"(?:(?:simply|just|exactly|indeed|also|therefore|thus|equal to)\s+)?"
+_FINAL = re.compile(r"final answer\b[^\n:：.]{0,60}?(?:\bis\b|[:：])[*:\s]*" + _MERELY, re.IGNORECASE)
 _ANSWER = re.compile(
     r"\banswer(?:[^\n:.=$\\]{0,60}?\b(?:is|are|be|equals)\b|[\s*]{0,12}[:：=])[*:\s]*"
-    r"|^[ \t]*A:[ \t]*|答案(?:应该|应|就|等于|[是为:：】*\s]){0,5}|故选[:：\s]{0,3}|[Оо]твет\s*:?",
+    + _MERELY
+    + r"|^[ \t]*A:[ \t]*|答案(?:应该|应|就|等于|[是为:：】*\s]){0,5}|故选[:：\s]{0,3}|[Оо]твет\s*:?",
     re.IGNORECASE | re.MULTILINE,
 )
 _SENTENCE_END = re.compile(

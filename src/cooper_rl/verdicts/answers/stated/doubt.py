@@ -55,7 +55,7 @@ _TAKEN_BACK = re.compile(
     r"|apologies|i (?:was wrong|take (?:that|it) back|made an? (?:mistake|error)))\b"
     r"|no[,!] |no\. (?!\d)|no\W{0,3}$)"
     r"|[\s$.)\\\]*]{0,6}\((?:wrong|incorrect|false|not correct|rejected|extraneous|invalid)\b"
-    r"|\$?(?:~~|</(?:del|s|strike)>|\s?-->)|[\s$.)*]{0,6}[✗✘❌×]"
+    r"|\$?(?:~~|</(?:del|s|strike)>|\s?-->)|[\s$.)*]{0,6}(?:[✗✘❌]|×(?!\s?[\d($\\]))"
     r"|[\s$)\\\]*]{0,6}(?:\?|,? (?:then|so)?[^.\n]{0,40}\bcontradict)"
     r"|[\s$.)\\\]*，。、,]{0,9}(?:但|不过|可是)?(?:这|那|它)?(?:个?答案)?(?:显然|并)?"
     r"(?:不对|不正确|不是|是?错|有误|等等|等一下|нет|(?:это )?неверно)",

@@ -16,7 +16,7 @@ _BEFORE = re.compile(
     rf"(?:{_RELATION}|{_INFIX}|\\(?:sqrt|[dt]?frac|log|ln|sin|cos|tan)(?![A-Za-z])(?:\[\w\])?|[+/^_√]|\d\s?\*"
     r"|(?<![A-Za-z<])[A-Za-z\d)}]\s?[<>]|[=$({,\d})]\s?[-−])[\s$({]{0,4}$"
     r"|\\[dt]?frac\s?\{[^{}]{0,20}\}\s?\{(?:[^{}]{0,20}\})?\s?$|\\sqrt\s?\{[^{}]{0,20}\}\s?$"
-    r"|\d$|(?<![-−])[-−]$"
+    r"|\d\Z|(?<![-−])[-−]\Z"  # on the same line
 )
 _AFTER = re.compile(
     rf"[ \t$)}}]{{0,4}}(?:{_RELATION}|{_INFIX}|\\(?:to|sqrt|[dt]?frac|pi)(?![A-Za-z])"

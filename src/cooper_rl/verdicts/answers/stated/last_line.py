@@ -30,7 +30,7 @@ _VERB = re.compile(
     r"(?:\b(?:is|are|was|were|be|equals?|equal to|gives?|gave|gets?|got|yields?|obtain(?:s|ed)?|have|has|had"
     r"|find|makes?|made|earns?|earned|needs?|takes?|costs?|pays?|paid|spends?|spent|left with|worth|contains?"
     r"|requires?|saves?|saved|sold|sells?|buys?|bought|reads?|runs?|walks?|collects?|receives?|becomes?"
-    r"|totals?|equalling)\b|(?<!\\)\b(?!(?:alpha|beta|gamma|theta|lambda|phi|pi)\s?=)[A-Za-z]{2,}\s?[=:])(?:\s+(?:exactly|just|simply|now|then|thus|therefore|only"
+    r"|totals|equalling)\b|(?<!\\)\b(?!(?:alpha|beta|gamma|theta|lambda|phi|pi)\s?=)[A-Za-z]{2,}\s?[=:])(?:\s+(?:exactly|just|simply|now|then|thus|therefore|only"
     r"|a total of|equal to|given by))?\s*",
     re.IGNORECASE,
 )
@@ -185,7 +185,10 @@ _COMMAND = re.compile(r"\\[A-Za-z]+")
 def _read_line(line: str) -> str | None:
     if PROSE_WORD.search(TEX.sub(" ", line)) is None:
         return line
-    sentence = _SENTENCE_BREAK.split(line)[-1].strip(" *_")
+    sentence = _SENTENCE_BREAK.split(line)[-1]
+    if sentence.count("**") % 2 == 0:
+        sentence = sentence.replace("**", "")
+    sentence = sentence.strip(" *_")
     if _NO_ANSWER.search(sentence) or sentence.endswith(("?", ":", "!")):
         return None
     sentence = sentence.rstrip(". ")
