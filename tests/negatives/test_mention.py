@@ -80,6 +80,8 @@ def test_a_very_long_completion_is_not_searched() -> None:
         ("2/3", "one third"),
         ("0.4", "three fifths"),
         ("0.25", "zero point five"),
+        ("37", "the point, oh my, is worth a million"),
+        ("99", "thousand point zero"),
         ("2.5", "three point five"),
         ("200", "three hundred"),
         ("1500", "two thousand"),

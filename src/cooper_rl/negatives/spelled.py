@@ -13,6 +13,7 @@ from typing import NamedTuple
 from cooper_rl.verdicts.answers.comparison import NUMBER_WORDS
 from cooper_rl.verdicts.answers.units import SCALES
 
+MAX_DECIMALS = 12
 MAX_SPELLED = 10**15
 """Larger numbers are not looked for in words."""
 
@@ -69,8 +70,15 @@ class Words(NamedTuple):
     """The denominator of `fifths`, and whether its word is a plural."""
     ratios: frozenset[Fraction]
     """`3 out of 5`."""
+    decimals: frozenset[str]
+    """The `25` of `point two five`."""
     has_nothing: bool
     """A word for zero that is no number word."""
+
+
+def is_number_word(token: str) -> bool:
+    """True for `hundred`, `fifths` and the like, of which `read_words` makes no digits."""
+    return token in _LARGE or token in _PARTS
 
 
 def read_words(text: str) -> Words:
@@ -96,8 +104,20 @@ def read_words(text: str) -> Words:
     ratios = {Fraction(int(a), int(b)) for a, b in _RATIO.findall(" ".join(tokens)) if int(b)}
     return Words(
         *(tokens, frozenset(numbers), frozenset(scales), frozenset(single), frozenset(parts)),
-        *(frozenset(ratios), not _NOTHING.isdisjoint(written)),
+        *(frozenset(ratios), frozenset(_decimals(tokens)), not _NOTHING.isdisjoint(written)),
     )
+
+
+def _decimals(tokens: list[str]) -> Iterator[str]:
+    """The digits after each `point`, from its first one on to all of them."""
+    for place, token in enumerate(tokens):
+        if token == "point":
+            digits = ""
+            for digit in tokens[place + 1 : place + 1 + MAX_DECIMALS]:
+                digits += "0" if digit in {"o", "oh"} else digit
+                if not digits.isdecimal():
+                    break
+                yield digits
 
 
 def _with_digits(words: list[str]) -> Iterator[str]:
@@ -111,7 +131,7 @@ def _with_digits(words: list[str]) -> Iterator[str]:
 
 
 def _is_number(token: str) -> bool:
-    return token[:1].isdecimal() or token in _LARGE or token in _PARTS
+    return token[:1].isdecimal() or is_number_word(token)
 
 
 def is_spelled(value: Fraction, words: Words) -> bool:
@@ -148,13 +168,17 @@ def _is_part_spelled(value: Fraction, words: Words) -> bool:
     """`three fifths`, `two and a half`, `two point five`."""
     if any(_is_fraction_spelled(value, parts, words, is_plural=plural) for parts, plural in words.parts):
         return True
-    whole, tenth = int(value), str(int(value % 1 * 10))
-    if whole and not _is_integer_spelled(whole, words):
+    if int(value) and not _is_integer_spelled(int(value), words):
         return False
-    return any(
-        word == "point" and ("0" if token in {"o", "oh"} else token).startswith(tenth)
-        for word, token in pairwise(words.tokens)
-    )
+    decimals = str(int(value % 1 * 10**MAX_DECIMALS)).zfill(MAX_DECIMALS).rstrip("0")
+    return any(_spells_decimals(spelled, decimals) for spelled in words.decimals)
+
+
+def _spells_decimals(spelled: str, decimals: str) -> bool:
+    """True for all of them, or where they do not end for the first two and more."""
+    if len(decimals) < MAX_DECIMALS:
+        return spelled.rstrip("0") == decimals
+    return len(spelled) > 1 and decimals.startswith(spelled)
 
 
 def _is_fraction_spelled(value: Fraction, parts: int, words: Words, *, is_plural: bool) -> bool:
