@@ -58,7 +58,9 @@ def test_a_right_answer_in_any_form_is_not_vetoed(completion: str) -> None:
         ("12", "777 " * 40),
         ("1/2", r"\boxed{\frac{2}{3}}"),
         ("12", "10 11 12 13"),
-        ("12", "Step 10. Step 11. Step 12."),
+        ("12", "Step 11. Step 12. Step 13."),
+        ("37", "The point, oh my, is worth a million."),
+        ("37", "once twice dozen hundred thousand million % fiftieths fortieth twentieths third seven"),
         # Those may be right, and no final answer says so.
         ("12", "The total is 12.\nCheck: 12 - 7 = 5"),
         ("12", "Answer 1: 12\nTime taken: 3 seconds"),
@@ -87,6 +89,10 @@ def test_another_answer_and_no_answer_are_vetoed(reference_answer: str, completi
         ("How many meters?", "2000", "The answer is 2 km."),
         ("How many cents?", "150", "The answer is $1.50."),
         ("How many?", "12", "12 in 3 days"),
+        ("How many?", "12", "Step 10. Step 11. Step 12."),  # as `12` alone
+        ("How many?", "12", "She has 5 and 7 of them. So altogether 12 clips were sold."),
+        ("How many?", "3/4", "4x = 3, and so x = 3/4 = 0.75 of it"),
+        ("Which? (A) 3 (B) 4 (C) 5", "C", "3 is too few and 4 is too, 1 + 4 = 5. (C) is what remains."),
     ],
 )
 def test_what_may_be_right_in_other_words_is_left_to_the_model(

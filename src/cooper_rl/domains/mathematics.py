@@ -8,7 +8,7 @@ from cooper_rl.domains.base import Domain
 from cooper_rl.method.prompts import ChatPrompt
 from cooper_rl.negatives.answer_attacks import ATTACKS
 from cooper_rl.negatives.canaries import CanaryWriter, make_canaries
-from cooper_rl.negatives.holding import holds_answer, is_found_by_value, lists_answer, states_answer
+from cooper_rl.negatives.holding import holds_answer, lists_answer, must_be_named, states_answer
 from cooper_rl.negatives.matching import matching_examples
 from cooper_rl.negatives.mention import check_mention
 from cooper_rl.negatives.perturb import Perturber
@@ -17,6 +17,7 @@ from cooper_rl.schema.data import VerifyExample
 from cooper_rl.verdicts.answer_type import name_answer_type
 from cooper_rl.verdicts.answers.extraction import FinalAnswer, find_final_answer
 from cooper_rl.verdicts.answers.numbers import parse_quantity
+from cooper_rl.verdicts.answers.question import read_letter
 from cooper_rl.verdicts.answers.text import normalise_answer
 from cooper_rl.verdicts.answers.verify import check_quickly, contradicts, is_another_answer, parse_reference
 from cooper_rl.verdicts.rule import RuleVerifier, fingerprint
@@ -60,8 +61,8 @@ def find_contradiction(question: str, reference_answer: str, completion: str, /)
 
 
 def refutes(question: str, reference_answer: str, completion: str, read: str, /) -> bool:
-    """True for another final answer than the right one, for a completion without a number that is the
-    reference answer, and for one that names it in a list and states nothing that is right.
+    """True for another final answer than the right one, for a completion without the number or the choice
+    that is the reference answer, and for one that names it in a list and states nothing that is right.
 
     What is compared by algebra alone, and stands nowhere in digits or words, is refuted too: `4!` for 24.
     """
@@ -71,8 +72,9 @@ def refutes(question: str, reference_answer: str, completion: str, read: str, /)
     verdict = None if check is None else check.verdict
     if verdict == "correct":
         return False
-    # A last line need not be an answer: `Check: 12 - 7 = 5`.
-    if verdict == "incorrect" and found is not None and found.marker != "last line":
+    # A last line need not be an answer, unless it is a letter: `Check: 12 - 7 = 5`.
+    is_answer = found is not None and (found.marker != "last line" or read_letter(found.text) is not None)
+    if verdict == "incorrect" and is_answer:
         return True
     # Of two numbers the rule verifier abstains where one may be the other, rounded or in another unit.
     is_number = found is not None and parse_quantity(normalise_answer(found.text)) is not None
@@ -80,9 +82,7 @@ def refutes(question: str, reference_answer: str, completion: str, read: str, /)
         return False
     if lists_answer(question, reference_answer, read):
         return True
-    return is_found_by_value(question, reference_answer) and not holds_answer(
-        question, reference_answer, read
-    )
+    return must_be_named(question, reference_answer) and not holds_answer(question, reference_answer, read)
 
 
 def is_wrong_for(example: VerifyExample, other: VerifyExample, /) -> bool:

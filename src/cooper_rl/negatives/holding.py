@@ -9,11 +9,13 @@ alone, holds it and answers nothing (`lists_answer`).
 
 import re
 import unicodedata
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from cooper_rl.config.data import AnswerPolicy
 from cooper_rl.negatives.choices import choice_letters, names_letter, read_choice
 from cooper_rl.negatives.mention import check_mention
-from cooper_rl.negatives.spelled import read_words
+from cooper_rl.negatives.spelled import is_number_word, read_words
 from cooper_rl.verdicts.answers.comparison import NUMBER_WORDS
 from cooper_rl.verdicts.answers.extraction import find_final_answer
 from cooper_rl.verdicts.answers.question import read_letter, read_precision
@@ -29,9 +31,9 @@ MIN_LETTERS = 3
 
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 _NO_NUMBER = re.compile(
-    r"\b(?:(?:no|any|every|each|this|that|which|the|only|some|another|last|first|right) one|one (?:of|by)"
-    r"|once|twice|couple|pair)\b"
+    r"\b(?:(?:no|any|every|each|this|that|which|the|only|some|another|last|first|right) one|one (?:of|by))\b"
 )
+_PART_END = re.compile(r"\n|=|(?<=[.!?;])\s")
 _NOT_WORD = re.compile(r"[\W_]+")
 _MATHEMATICS = re.compile(r"\d|\\|[π√^]")
 
@@ -60,6 +62,19 @@ def _mentions(question: str, answer: str, completion: str) -> bool:
 def is_found_by_value(question: str, reference_answer: str) -> bool:
     """True for a number, which can be looked for by value: an empty completion lacks it for certain."""
     return check_mention(question, reference_answer, "") == "incorrect"
+
+
+def must_be_named(question: str, reference_answer: str) -> bool:
+    """True for an answer that no right completion goes without: a number, and the letter of a choice that is
+    a number or cannot be read. A choice in words may be said in other words."""
+    if is_found_by_value(question, reference_answer):
+        return True
+    choice = read_choice(question, reference_answer)
+    return (
+        choice is not None
+        and read_letter(normalise_answer(reference_answer)) is not None
+        and (choice.content is None or is_found_by_value(question, choice.content))
+    )
 
 
 def _mentions_words(question: str, answer: str, completion: str) -> bool:
@@ -105,6 +120,7 @@ def lists_answer(question: str, reference_answer: str, completion: str, /) -> bo
     the question.
 
     Only where the answer is a number or a choice: what counts as another one is known there without algebra.
+    A completion that ends with the right one alone is no list: `5 + 7 is 12, so 12 apples are left`.
     """
     if states_answer(question, reference_answer, completion):
         return False
@@ -114,19 +130,37 @@ def lists_answer(question: str, reference_answer: str, completion: str, /) -> bo
     own = completion.replace(question, "\n") if question.strip() else completion
     if own != completion and not holds_answer(question, reference_answer, own):
         return True
-    if (
-        choice is not None
-        and sum(names_letter(own, each) for each in choice_letters(question)) >= MIN_LETTERS
-    ):
-        return True
+    if choice is not None and any(names_letter(own, letter) for letter in choice.letters):
+        letters = partial(_letters, choice_letters(question))
+        return len(letters(own)) >= MIN_LETTERS and not letters(_last_part(own, letters)) <= set(
+            choice.letters
+        )
     # As it is too: `100 101 102` is one number with spaces between its thousands.
-    return max(map(_count_numbers, (own, normalise_answer(own)))) >= MIN_NUMBERS
+    if max(len(_numbers(text) | _scales(text)) for text in (own, normalise_answer(own))) < MIN_NUMBERS:
+        return False
+    end = _last_part(own, lambda part: _numbers(part) | _scales(part))
+    return len(_numbers(end)) > 1 or not holds_answer(question, reference_answer, end)
 
 
-def _count_numbers(text: str) -> int:
-    """The number of different numbers that a text names, in digits and in words."""
+def _last_part(text: str, names: Callable[[str], set[str]]) -> str:
+    """The last sentence, or side of an equation, that names something."""
+    return next((part for part in reversed(_PART_END.split(text)) if names(part)), "")
+
+
+def _letters(letters: Sequence[str], text: str) -> set[str]:
+    return {letter for letter in letters if names_letter(text, letter)}
+
+
+def _numbers(text: str) -> set[str]:
+    """The different numbers that a text names, in digits and in words."""
     tokens = read_words(_NO_NUMBER.sub(" ", text.lower())).tokens
-    return len({re.sub(r"^0+(?=\d)|\.0+$", "", token) for token in tokens if token[0].isdecimal()})
+    return {re.sub(r"^0+(?=\d)|\.0+$", "", token) for token in tokens if token[0].isdecimal()}
+
+
+def _scales(text: str) -> set[str]:
+    """What makes other numbers of them: `hundred`, `fifths`, `%`."""
+    tokens = read_words(text.lower()).tokens
+    return {token for token in tokens if is_number_word(token)} | ({"%"} if "%" in text else set())
 
 
 def _states_value(completion: str) -> bool:
