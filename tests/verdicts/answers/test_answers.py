@@ -333,3 +333,20 @@ def test_no_text_takes_long_where_there_is_no_time_limit(unit: str) -> None:
     if not isinstance(stated, AnswerCheck):
         compare_quickly(stated, AnswerPolicy())
     assert time.process_time() - started < 1
+
+
+@pytest.mark.parametrize(
+    ("question", "reference_answer", "completion", "verdict"),
+    [
+        ("(3 + 4) * 2 =", "14", "The answer is (3+4)*2", "unparsable"),
+        ("(3 + 4) * 2 =", "14", "x=(3 + 4) * 2 =", "unparsable"),
+        ("(3 + 4) * 2 =", "14", "\\boxed{7 * 2}", "correct"),
+        ("(3 + 4) * 2 =", "15", "The answer is (3+4)*2", "incorrect"),
+        ("Which is larger, 2^3 or 3^2?", "3^2", "\\boxed{3^2}", "correct"),
+        ("She ate 3/8 of it. How much is that?", "0.375", "\\boxed{3/8}", "correct"),
+    ],
+)
+def test_a_calculation_of_the_question_is_no_result(
+    question: str, reference_answer: str, completion: str, verdict: str
+) -> None:
+    assert verify_answer(reference_answer, completion, question=question).verdict == verdict

@@ -20,7 +20,7 @@ from cooper_rl.verdicts.answers.comparison import (
     plain_words,
     shorten,
 )
-from cooper_rl.verdicts.answers.numbers import Quantity, rounds_to
+from cooper_rl.verdicts.answers.numbers import Quantity, parse_quantity, rounds_to
 from cooper_rl.verdicts.answers.text import normalise_answer
 from cooper_rl.verdicts.answers.units import TEXT_COMMAND, known, same_unit
 
@@ -121,6 +121,21 @@ def _could_be_letter(text: str, letter: str) -> bool:
 def _without_variable(text: str, letter: str) -> str:
     """Text without the letter where it is a term or a factor."""
     return re.sub(rf"(?<=[-+*/=(^])\s?{letter}(?![A-Za-z])", "", text)
+
+
+def repeats_question(reference: str, answer: str, question: str) -> bool:
+    """True for a calculation that the question asks for, in place of its result: `(3 + 4) * 2` for 14."""
+    own = re.sub(r"^[A-Za-z]+=", "", _without_spaces(answer)).rstrip("=")
+    asked = _without_spaces(question[-MAX_QUESTION_CHARS:])
+    is_calculation = _CALCULATION.search(own) is not None and parse_quantity(answer) is None
+    return is_calculation and own in asked and own != _without_spaces(reference)
+
+
+_CALCULATION = re.compile(r"[\d)}][-+*/×÷^]+[\d({\\]|\\(?:times|cdot|div)")
+
+
+def _without_spaces(text: str) -> str:
+    return re.sub(r"\s", "", text)
 
 
 def read_options(question: str) -> dict[str, str]:

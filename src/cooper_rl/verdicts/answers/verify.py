@@ -24,6 +24,7 @@ from cooper_rl.verdicts.answers.question import (
     is_short_for,
     rate_rounding,
     read_precision,
+    repeats_question,
     resolve_choice,
     round_alike,
 )
@@ -51,6 +52,8 @@ class Comparison(NamedTuple):
     marker: str
     precision: Precision | None = None
     """The digits that the question asks for."""
+    repeats_question: bool = False
+    """The answer is a calculation that stands in the question."""
 
 
 def verify_answer(
@@ -107,7 +110,7 @@ def _put_to(
     if is_short_for(*resolved, question):
         return AnswerCheck("correct", f"{shorten(answer)} and the question's words are {shorten(reference)}")
     precision = read_precision(question, reads_units=policy.measured_rounding)
-    return Comparison(*resolved, marker, precision)
+    return Comparison(*resolved, marker, precision, repeats_question(*resolved, question))
 
 
 def compare_quickly(stated: Comparison, policy: AnswerPolicy) -> AnswerCheck | None:
@@ -142,9 +145,12 @@ def _compare_rounded(
 
 
 def _without_clash(stated: Comparison, check: AnswerCheck | None) -> AnswerCheck | None:
-    """An abstention in place of `correct` where the two differ in a sign that was not compared."""
+    """An abstention in place of `correct` where the two differ in a sign that was not compared, and where the
+    question is repeated in place of an answer."""
     if check is None or check.verdict != "correct":
         return check
+    if stated.repeats_question:
+        return AnswerCheck("unparsable", f"{shorten(stated.answer)} stands in the question")
     clash = find_clash(stated.reference_answer, stated.answer)
     return AnswerCheck("unparsable", f"{stated.answer[:80]!r}: {clash}") if clash else check
 
