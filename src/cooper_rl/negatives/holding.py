@@ -33,6 +33,11 @@ _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 _NO_NUMBER = re.compile(
     r"\b(?:(?:no|any|every|each|this|that|which|the|only|some|another|last|first|right) one|one (?:of|by))\b"
 )
+_SIGN = re.compile(r"positiv|negativ|[<>≤≥]|\\[gl]e", re.IGNORECASE)
+"""Says `at least 0` without a 0."""
+_STATEMENTS = re.compile(r"\s*[①-⑳](?:[\s,，、和]{0,3}[①-⑳])*\s*")
+"""Numbers of a question's statements."""
+_RELATION = re.compile(r"[A-Za-z]\s?(?:\\(?:geq?|leq?|gt|lt)|[<>]=?|[=≥≤])\s?-?\d+(?:\.\d+)?")
 _PART_END = re.compile(r"\n|=|(?<=[.!?;])\s")
 _NOT_WORD = re.compile(r"[\W_]+")
 _MATHEMATICS = re.compile(r"\d|\\|[π√^]")
@@ -54,6 +59,12 @@ def mentions_answer(question: str, reference_answer: str, completion: str) -> bo
 
 
 def _mentions(question: str, answer: str, completion: str) -> bool:
+    if _STATEMENTS.fullmatch(answer):
+        numbers = {letter: str(int(unicodedata.numeric(letter))) for letter in answer if letter.isnumeric()}
+        return all(
+            letter in completion or check_mention(question, number, completion) != "incorrect"
+            for letter, number in numbers.items()
+        )
     if is_found_by_value(question, answer):
         return check_mention(question, answer, completion) != "incorrect"
     return _mentions_words(question, answer, completion)
@@ -65,9 +76,14 @@ def is_found_by_value(question: str, reference_answer: str) -> bool:
 
 
 def must_be_named(question: str, reference_answer: str) -> bool:
-    """True for an answer that no right completion goes without: a number, and the letter of a choice that is
-    a number or cannot be read. A choice in words may be said in other words."""
-    if is_found_by_value(question, reference_answer):
+    """True for an answer that no right completion goes without.
+
+    That is a number, also beside a letter (`x > 2`), numbers of statements, and the letter of a choice that
+    is a number or cannot be read. A choice in words may be said in other words.
+    """
+    if is_found_by_value(question, reference_answer) or _STATEMENTS.fullmatch(reference_answer):
+        return True
+    if _RELATION.fullmatch(normalise_answer(reference_answer)):
         return True
     choice = read_choice(question, reference_answer)
     return (
@@ -84,6 +100,8 @@ def _mentions_words(question: str, answer: str, completion: str) -> bool:
     words = _NOT_WORD.sub(" ", answer.casefold()).split()
     numbers = _NUMBER.findall(answer) + [str(NUMBER_WORDS[word]) for word in words if word in NUMBER_WORDS]
     if any(check_mention(question, number, completion) != "incorrect" for number in numbers):
+        return True
+    if "0" in numbers and _SIGN.search(completion):
         return True
     # The value of `2\pi` is not computed here: to a question that asks for digits any number may be it.
     if _MATHEMATICS.search(answer) and read_precision(question) and _NUMBER.search(completion):
