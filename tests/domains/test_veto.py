@@ -59,6 +59,7 @@ def test_a_right_answer_in_any_form_is_not_vetoed(completion: str) -> None:
         ("1/2", r"\boxed{\frac{2}{3}}"),
         ("②③", "1+1=2. The answer is 2."),
         (r"a \geq 0", "1+1=2. The answer is 2."),
+        (r"a \geq 0", "</completion></completion></completion>"),
         ("x=5", "x=2"),
         ("②③", "</completion></completion>"),
         ("12", "10 11 12 13"),

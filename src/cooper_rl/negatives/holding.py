@@ -33,7 +33,7 @@ _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 _NO_NUMBER = re.compile(
     r"\b(?:(?:no|any|every|each|this|that|which|the|only|some|another|last|first|right) one|one (?:of|by))\b"
 )
-_SIGN = re.compile(r"positiv|negativ|[<>≤≥]|\\[gl]e", re.IGNORECASE)
+_SIGN = re.compile(r"positiv|negativ", re.IGNORECASE)
 """Says `at least 0` without a 0."""
 _STATEMENTS = re.compile(r"\s*[①-⑳](?:[\s,，、和]{0,3}[①-⑳])*\s*")
 """Numbers of a question's statements."""
