@@ -41,6 +41,7 @@ DEFENCES: dict[str, tuple[str, ...]] = {
     "hostile texts": HOSTILE,
     "decoys": DECOYS,
     "hostile texts and decoys": (*HOSTILE, *DECOYS),
+    "hostile texts and decoys with the veto": (*HOSTILE, *DECOYS, "verify_rm.veto=true"),
     "red-team texts": (),
     "all": (CANARIES, *HOSTILE, *DECOYS),
 }
