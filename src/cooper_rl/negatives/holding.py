@@ -150,9 +150,8 @@ def lists_answer(question: str, reference_answer: str, completion: str, /) -> bo
         return True
     if choice is not None and any(names_letter(own, letter) for letter in choice.letters):
         letters = partial(_letters, choice_letters(question))
-        return len(letters(own)) >= MIN_LETTERS and not letters(_last_part(own, letters)) <= set(
-            choice.letters
-        )
+        ends_right = letters(_last_part(own, letters)) <= set(choice.letters)
+        return len(letters(own)) >= MIN_LETTERS and not ends_right
     # As it is too: `100 101 102` is one number with spaces between its thousands.
     if max(len(_numbers(text) | _scales(text)) for text in (own, normalise_answer(own))) < MIN_NUMBERS:
         return False
