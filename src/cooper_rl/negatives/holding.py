@@ -175,7 +175,7 @@ def _numbers(text: str) -> set[str]:
 
 
 def _scales(text: str) -> set[str]:
-    """What makes other numbers of them: `hundred`, `fifths`, `%`."""
+    """The words and signs that make other numbers of them: `hundred`, `fifths`, `%`."""
     tokens = read_words(text.lower()).tokens
     return {token for token in tokens if is_number_word(token)} | ({"%"} if "%" in text else set())
 
