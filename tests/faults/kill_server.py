@@ -98,7 +98,7 @@ FIT_OVERRIDES = [
     "verify_rm.batch_size=8",
     "verify_rm.num_epochs=2",
     "verify_rm.validate_every=1",
-    "verify_rm.lr=3e-2",
+    "verify_rm.lr=1e-2",
     "verify_rm.scratch.vocab_size=300",
     "verify_rm.scratch.hidden_size=32",
     "verify_rm.scratch.num_layers=1",
@@ -111,7 +111,7 @@ FIT_OVERRIDES = [
     "verify_rm.hostile_fraction=0",
     "verify_rm.optimizer=adamw",
 ]
-"""Three lessons, with a state after every update. With this seed the best weights are not the last."""
+"""Three lessons, with a state after every update. At this learning rate the best weights are not the last."""
 
 
 def main() -> None:

@@ -188,7 +188,7 @@ def test_another_configuration_or_other_rows_are_refused_with_what_differs(
     before = _files(tmp_path)
     assert trainer.fit(tmp_path, "verify_rm.lr=1e-3", "seed=1") == 2
     assert "ConfigError" in last_line(trainer)
-    assert "(seed: 2 there, 1 here; verify_rm.lr: 0.03 there, 0.001 here); remove" in last_line(trainer)
+    assert "(seed: 2 there, 1 here; verify_rm.lr: 0.01 there, 0.001 here); remove" in last_line(trainer)
     assert "verify_rm.unfinished to train anew, or choose another --verify-rm" in last_line(trainer)
     fewer = trainer.folder / "fewer.jsonl"
     write_records(fewer, label(0, 10))
