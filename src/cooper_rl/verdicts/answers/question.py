@@ -126,9 +126,10 @@ def _without_variable(text: str, letter: str) -> str:
 def repeats_question(reference: str, answer: str, question: str) -> bool:
     """True for a calculation that the question asks for, in place of its result: `(3 + 4) * 2` for 14."""
     own = re.sub(r"^[A-Za-z]+=", "", _without_spaces(answer)).rstrip("=")
-    asked = _without_spaces(question[-MAX_QUESTION_CHARS:])
-    is_calculation = _CALCULATION.search(own) is not None and parse_quantity(answer) is None
-    return is_calculation and own in asked and own != _without_spaces(reference)
+    # Few answers are calculations, and each decoy of a question comes here.
+    if _CALCULATION.search(own) is None or parse_quantity(answer) is not None:
+        return False
+    return own != _without_spaces(reference) and own in _without_spaces(question[-MAX_QUESTION_CHARS:])
 
 
 _CALCULATION = re.compile(r"[\d)}][-+*/×÷^]+[\d({\\]|\\(?:times|cdot|div)")
