@@ -69,17 +69,16 @@ def refutes(question: str, reference_answer: str, completion: str, read: str, /)
     found = find_final_answer(completion, AnswerPolicy())
     item = AnswerItem(reference_answer, completion, question)
     check = None if found is None else check_quickly(item, found, AnswerPolicy())
-    verdict = None if check is None else check.verdict
-    if verdict == "correct":
-        return False
-    # A last line need not be an answer, unless it is a letter: `Check: 12 - 7 = 5`.
-    is_answer = found is not None and (found.marker != "last line" or read_letter(found.text) is not None)
-    if verdict == "incorrect" and is_answer:
-        return True
-    # Of two numbers the rule verifier abstains where one may be the other, rounded or in another unit.
-    is_number = found is not None and parse_quantity(normalise_answer(found.text)) is not None
-    if verdict == "unparsable" and is_number:
-        return False
+    if found is not None and check is not None:
+        if check.verdict == "correct":
+            return False
+        # A last line need not be an answer, unless it is a letter: `Check: 12 - 7 = 5`.
+        is_answer = found.marker != "last line" or read_letter(found.text) is not None
+        if check.verdict == "incorrect" and is_answer:
+            return True
+        # Of two numbers the rule verifier abstains where one may be the other, rounded or in another unit.
+        if check.verdict == "unparsable" and parse_quantity(normalise_answer(found.text)) is not None:
+            return False
     if lists_answer(question, reference_answer, read):
         return True
     return must_be_named(question, reference_answer) and not holds_answer(question, reference_answer, read)
