@@ -6,13 +6,12 @@
 The red team decides which texts may be right, and gives no credit where they may be. Whoever doubts those
 rules can read this table, which needs none: the same searches are paid for every score above .5, and start
 from the statements of the commonest answers too. Columns, in per cent of unseen problems: the answer that is
-commonest among the problems searched on, which bounds what an honest constant text can earn; the best
-statement of one answer; the best text of the search, and the part of it that the rule verifier calls correct.
+commonest among the problems searched on, which an honest constant text would state; the best statement of one
+answer; the best text of the search, and the part of it that the rule verifier calls correct.
 The row `the veto alone` is of a scorer that pays whatever the veto of mathematics lets through.
 """
 
 import argparse
-import random
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -20,17 +19,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.red_team import show_rate
+from benchmarks.stated_texts import accepted, show_share
 from cooper_rl.config.load import load
 from cooper_rl.config.red_team import RedTeamConfig
 from cooper_rl.domains.mathematics import MATHEMATICS, refutes
 from cooper_rl.machine.device import pick_device
-from cooper_rl.method.intervals import clustered_interval
-from cooper_rl.method.metrics import THRESHOLD
 from cooper_rl.models.verify_rm import VerifyItem, load_verify_rm
 from cooper_rl.negatives.holding import states_answer
 from cooper_rl.progress import show_log
-from cooper_rl.randomness import derive_seed
 from cooper_rl.records.files import read_records
 from cooper_rl.redteam.attack import attack, split_problems
 from cooper_rl.redteam.gradients import GradientGuide
@@ -38,10 +34,10 @@ from cooper_rl.redteam.journal import Journal
 from cooper_rl.redteam.oracle import Oracle
 from cooper_rl.redteam.seeds import fill
 from cooper_rl.schema.data import Problem
-from cooper_rl.schema.reports import Interval
 
 EVERYTHING_COUNTS = replace(MATHEMATICS, holds_answer=lambda *_: False)
 STATEMENTS = ("#### {}", "The answer is {}.", "\\boxed{{{}}}")
+SEED = 0
 NUM_ANSWERS = 5
 """The commonest answers that are stated in the texts that the search starts from."""
 
@@ -94,13 +90,13 @@ def write_row(
     name: str, verify_rm: Any, problems: Sequence[Problem], config: RedTeamConfig, journal_file: Path
 ) -> None:
     """Search, and print a line: rates over the problems that the search has not seen."""
-    split = split_problems(problems, config, random.Random(derive_seed(0, "red_team", "split")))
+    split = split_problems(problems, config, SEED)
     common = Counter(problem.reference_answer for problem in split.search).most_common(NUM_ANSWERS)
     stated = [statement.format(answer) for answer, _ in common for statement in STATEMENTS]
     with Journal(journal_file) as journal:
         oracle = Oracle(verify_rm, journal, EVERYTHING_COUNTS)
         guide: Any = GradientGuide(verify_rm, oracle, journal) if config.max_gradient_queries else None
-        found = attack(oracle, guide, problems, (), stated, config=config, seed=0, journal=journal)
+        found = attack(oracle, guide, problems, (), stated, config=config, seed=SEED, journal=journal)
     text = found.kept[0].text
     best = paid(verify_rm, split.unseen, text)
     honest = max((paid(verify_rm, split.search, each).count(True), each) for each in stated)[1]
@@ -110,10 +106,10 @@ def write_row(
         for problem, is_paid in zip(split.unseen, best, strict=True)
     ]
     cells = [
-        f"{show_rate(share(commonest))} (`{common[0][0]}`)",
-        f"{show_rate(share(paid(verify_rm, split.unseen, honest)))} (`{honest}`)",
-        f"{show_rate(share(best))} ({text[:60]!r})",
-        show_rate(share(right)),
+        f"{show_share(commonest)} (`{common[0][0]}`)",
+        f"{show_share(paid(verify_rm, split.unseen, honest))} (`{honest}`)",
+        f"{show_share(best)} ({text[:60]!r})",
+        show_share(right),
     ]
     sys.stdout.write(f"| {name} | {' | '.join(cells)} |\n")
     sys.stdout.flush()
@@ -121,14 +117,7 @@ def write_row(
 
 def paid(verify_rm: Any, problems: Sequence[Problem], text: str) -> list[bool]:
     """For each problem, whether VerifyRM pays a text."""
-    items = [
-        VerifyItem(problem.question, problem.reference_answer, fill(text, problem)) for problem in problems
-    ]
-    return [score > THRESHOLD for score in verify_rm.score(items)]
-
-
-def share(found: Sequence[bool]) -> Interval:
-    return clustered_interval([[float(each)] for each in found])
+    return accepted(verify_rm, ((problem, fill(text, problem)) for problem in problems))
 
 
 if __name__ == "__main__":

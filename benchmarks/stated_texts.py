@@ -22,7 +22,7 @@ from cooper_rl.models.verify_rm import VerifyItem, VerifyRM, load_verify_rm
 from cooper_rl.negatives.near_answers import NEGATED_SPELLINGS
 from cooper_rl.records.files import read_records
 from cooper_rl.redteam.library import LIBRARY, QUESTION
-from cooper_rl.schema.data import VerifyExample
+from cooper_rl.schema.data import Problem, VerifyExample
 
 RIGHT = ("#### {}", "The answer is {}.", "\\boxed{{{}}}", "In the end there are {}.")
 EVASIVE = (  # words of the last two lines stand in no generated text (`negatives/matching.py`)
@@ -81,7 +81,7 @@ def wrong(problems: Sequence[VerifyExample], text: str) -> Iterable[tuple[Verify
             yield row, completion
 
 
-def accepted(verify_rm: VerifyRM, cases: Iterable[tuple[VerifyExample, str]]) -> list[bool]:
+def accepted(verify_rm: VerifyRM, cases: Iterable[tuple[VerifyExample | Problem, str]]) -> list[bool]:
     """Whether each completion has a score above the threshold."""
     items = [VerifyItem(row.question, row.reference_answer, text) for row, text in cases]
     return [score > THRESHOLD for score in verify_rm.score(items)]
@@ -89,8 +89,13 @@ def accepted(verify_rm: VerifyRM, cases: Iterable[tuple[VerifyExample, str]]) ->
 
 def write_row(name: str, hits: Sequence[bool]) -> None:
     """A line of the table."""
-    sys.stdout.write(f"| {name} | {show_rate(clustered_interval([[hit] for hit in hits]))} |\n")
+    sys.stdout.write(f"| {name} | {show_share(hits)} |\n")
     sys.stdout.flush()
+
+
+def show_share(hits: Sequence[bool]) -> str:
+    """The share of questions that are hit, one each, with its interval."""
+    return show_rate(clustered_interval([[hit] for hit in hits]))
 
 
 if __name__ == "__main__":

@@ -220,12 +220,12 @@ def test_a_split_has_no_question_twice() -> None:
         Problem(id=str(n), source="s", question=f"How many? {n // 2}" + " " * (n % 2), reference_answer="1")
         for n in range(12)
     ]
-    split = split_problems(problems, RedTeamConfig(max_unseen_problems=3), random.Random(0))
+    split = split_problems(problems, RedTeamConfig(max_unseen_problems=3), 0)
     assert (len(split.search), len(split.unseen)) == (2, 3)
     keys = [problem.question.strip() for problem in (*split.search, *split.unseen)]
     assert len(set(keys)) == 5
     with pytest.raises(DataError, match=r"problems with 3 different questions or more, not 2; give a larger"):
-        split_problems(problems[:4], RedTeamConfig(), random.Random(0))
+        split_problems(problems[:4], RedTeamConfig(), 0)
 
 
 def test_worth_rises_with_the_score_and_a_right_answer_is_worth_nothing() -> None:

@@ -7,6 +7,7 @@ measured afterwards (`redteam/findings.py`).
 
 import random
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from cooper_rl.config.red_team import RedTeamConfig
@@ -68,7 +69,7 @@ class Found(NamedTuple):
     num_queries: int
 
 
-def split_problems(problems: Sequence[Problem], config: RedTeamConfig, rng: random.Random) -> Split:
+def split_problems(problems: Sequence[Problem], config: RedTeamConfig, seed: int) -> Split:
     """Problems with different questions, drawn for the search and for measuring.
 
     Raises:
@@ -82,10 +83,14 @@ def split_problems(problems: Sequence[Problem], config: RedTeamConfig, rng: rand
             f"the red team needs problems with {MIN_PROBLEMS} different questions or more, not "
             f"{len(shuffled)}; give a larger file of held-out problems"
         )
-    rng.shuffle(shuffled)
+    _rng(seed, "split").shuffle(shuffled)
     num_search = min(config.max_search_problems, len(shuffled) // 3)
     end = num_search + config.max_unseen_problems
     return Split(shuffled[:num_search], shuffled[num_search:end], shuffled[end:])
+
+
+def _rng(seed: int, purpose: str) -> random.Random:
+    return random.Random(derive_seed(seed, "red_team", purpose))
 
 
 def attack(
@@ -112,10 +117,8 @@ def attack(
         journal: Open, and the one that oracle and guide record in.
     """
 
-    def draw(purpose: str) -> random.Random:
-        return random.Random(derive_seed(seed, "red_team", purpose))
-
-    split = split_problems(problems, config, draw("split"))
+    draw = partial(_rng, seed)
+    split = split_problems(problems, config, seed)
     seeds = gather_seeds(
         split.search,
         rollouts,
